@@ -34,7 +34,7 @@ from ue_rl.system.errors import ConfigurationError
 __all__ = ["BaseBridge", "Mode", "PolicyInterface"]
 
 _log = logging.getLogger("ue_rl.bridges")
-_TICKED_WITHIN = 2.0  # seconds after which inference mode that stands still is reported
+TICKED_WITHIN = 2.0  # seconds
 _ABILITIES: dict[str, type] = {
     "TIME_SCALE": ScalesTime,
     "PAUSE": Pauses,
@@ -53,6 +53,7 @@ class BaseBridge(Game):
         inbox, outbox, answered: the session's, see LockStep.
         lockstep: the session. lock: held during ticks and switches.
         host: what serves this bridge at present, None for nothing.
+        ticked_within: seconds after which inference mode that stands still is reported; may be changed.
 
     Raises:
         ConfigurationError: used before it has a spec.
@@ -62,6 +63,8 @@ class BaseBridge(Game):
     outbox: StepBuffers
     answered: NDArray[np.uint8]
     _env_type = EnvType.MULTI  # where `connect` has to make the spec
+
+    ticked_within = TICKED_WITHIN
 
     def __init__(self, spec: EnvSpec | None = None) -> None:
         self.lockstep = LockStep(self)
@@ -250,7 +253,9 @@ class BaseBridge(Game):
         """
         self.lockstep.start_inference(seeds)
         if self.host is not None and self.host.tick_rate is None:
-            watch = threading.Timer(_TICKED_WITHIN, self._require_ticks, [self.lockstep.switches, self.lockstep.ticks])
+            watch = threading.Timer(
+                self.ticked_within, self._require_ticks, [self.lockstep.switches, self.lockstep.ticks]
+            )
             watch.daemon = True
             watch.start()
 
@@ -259,7 +264,7 @@ class BaseBridge(Game):
             _log.warning(
                 "the bridge is in inference mode and nothing has ticked it for %g s, so the policy is not asked: "
                 "host it with a tick_rate, or call update_rl(delta) in the game's loop",
-                _TICKED_WITHIN,
+                self.ticked_within,
             )
 
     def update_rl(self, delta: float) -> None:

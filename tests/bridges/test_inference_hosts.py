@@ -13,7 +13,7 @@ from tests.bridges.policies import PlusOne, inferring
 from tests.bridges.test_inference import Echo
 from tests.support.games import bridge
 from tests.support.waiting import eventually
-from ue_rl.bridges import Mode, base, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import Mode, run_in_thread, run_shm_in_thread
 from ue_rl.system import errors
 
 
@@ -90,11 +90,11 @@ def test_a_policy_that_fails_in_a_host_is_logged(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("ticked", [False, True])
 @pytest.mark.parametrize("host", [run_in_thread, run_shm_in_thread])
 def test_a_host_without_a_tick_rate_says_that_nothing_ticks(
-    host: Any, ticked: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    host: Any, ticked: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     within = 0.5 if ticked else 0.05  # time for the tick, also on a busy machine
-    monkeypatch.setattr(base, "_TICKED_WITHIN", within)
     game = bridge(1, kind=Echo)
+    game.ticked_within = within
     with host(game):
         inferring(game, PlusOne())
         if ticked:

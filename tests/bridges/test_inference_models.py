@@ -146,18 +146,22 @@ def test_bad_files_and_other_sizes_leave_the_old_model_in_use(path: Path) -> Non
         game.start_inference(seeds=[1, 2])
 
 
-def test_a_newer_file_takes_over_in_a_running_bridge(
-    path: Path, exported: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    game = GymnasiumBridge("CartPole-v1", 64)
+def test_a_newer_file_takes_over_in_a_running_bridge(path: Path, exported: Callable[[int], Path]) -> None:
+    seen: list[Any] = []
+
+    class Noted(GymnasiumBridge):
+        def step_envs(self, actions: Any, env_ids: Any) -> None:
+            seen.append(actions.copy())
+            super().step_envs(actions, env_ids)
+
+    game = Noted("CartPole-v1", 64)
     with ReloadingInference(path, interval=None) as policy:
         inferring(game, policy, range(64))
         game.update_rl(0)
         shutil.copy(exported(7), path)
         obs = game.outbox.obs.copy()
         assert policy.poll()
-        seen: list[Any] = []
-        monkeypatch.setattr(game, "step_envs", lambda actions, ids: seen.append(actions.copy()))
+        seen.clear()
         game.update_rl(0)
     newer, older = (OnnxInference(exported(seed)).run_inference(obs) for seed in (7, 0))
     np.testing.assert_array_equal(seen[0], newer)

@@ -27,6 +27,7 @@ from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.agents import AgentsEnv
 from ue_rl.protocol.spaces.tree import LeafKind, box
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.text.calls import write_picture
 from ue_rl.system import errors
 
 BEYOND = 2**24 + 1
@@ -184,16 +185,18 @@ def test_connect_gives_pictures_where_the_engine_sends_them(hosted: Callable[...
     env.close()
 
 
-def test_an_env_of_agents_gives_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_env_of_agents_gives_pictures() -> None:
     pytest.importorskip("pettingzoo")
     group = AgentGroup("cart", 2, EnvSpec(2, 1))
     picture = np.zeros((4, 6, 3), np.uint8)
-    monkeypatch.setattr("ue_rl.protocol.calls.asking.EngineCalls.render", lambda self, env_id: picture)
-    for features, seen in (("RENDER", picture), ("SEED", None)):
-        spec = EnvSpec(2, 1, groups=(group,), features=frozenset((features,)))
-        env = ue_rl.UnrealParallelEnv(cast(Any, SimpleNamespace(connect=lambda spec=spec: spec)))
-        assert env.render() is seen
-        assert env.metadata["render_modes"] == ([] if seen is None else ["rgb_array"])
+    said = write_picture(picture)
+    for feature, seen in (("RENDER", True), ("SEED", False)):
+        spec = EnvSpec(2, 1, groups=(group,), features=frozenset((feature,)))
+        transport = SimpleNamespace(connect=lambda spec=spec: spec, spec=spec, call=lambda line: said)
+        env = ue_rl.UnrealParallelEnv(cast(Any, transport))
+        shown = env.render()
+        assert np.array_equal(shown, picture) if seen else shown is None
+        assert env.metadata["render_modes"] == (["rgb_array"] if seen else [])
 
 
 @pytest.mark.parametrize("render_mode", [None, "rgb_array"])

@@ -282,20 +282,18 @@ def test_a_folder_is_read_from_a_copy_of_what_was_judged(tmp_path: Path) -> None
         assert trusted == folder
 
 
-def test_a_checkpoint_is_not_trusted_for_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_not_trusted_for_what_it_was(tmp_path: Path) -> None:
     at = run_of_ones_own(tmp_path / "run")
     store = CheckpointStore(at.parent)
     made, passed = make(PPO, n_steps=8, batch_size=8), []
 
-    def replaced(checkpoint: Checkpoint) -> bool:
+    def replaced(checkpoint: Checkpoint, *_: Any) -> None:
         """Somebody is quicker than who resumes."""
         passed.append(checkpoint.ours)
         make(PPO, policy_kwargs={"features_extractor_class": Mine}).save(at / "model.zip")
-        return checkpoint.ours
 
-    monkeypatch.setattr("ue_rl.training.saving.resuming._check", lambda checkpoint, kind, env: replaced(checkpoint))
     with pytest.raises(UntrustedFile, match="Mine"):
-        resume(store, PPO, made.get_env(), {"device": "cpu"})
+        resume(store, PPO, made.get_env(), {"device": "cpu"}, replaced)
     assert passed == [True]
 
 

@@ -86,7 +86,7 @@ def host(env_fns: EnvFunctions) -> tuple[GymnasiumBridge, Transport, Callable[[]
 
 def _announce(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     """`env`, whose numbers that tests set and read (`set_attr`, `call`) are parameters of the game."""
-    inner: Any = env.unwrapped
+    inner = env.unwrapped
     if type(inner).__name__ == "GenericTestEnv":
         inner.max_count = 0  # its tests set it anew
     if any(hasattr(inner, name) for name in PARAMETERS):

@@ -8,27 +8,31 @@ import pytest
 
 from tests.training.test_directory import a_run
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.training import directory
 from ue_rl.training.directory import RunDirectory
 
 
-def test_what_another_process_has_named_meanwhile_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(directory, "_takes_name", lambda half, path: path.mkdir() is not None)
+def test_what_another_process_has_named_meanwhile_is_left_to_it(tmp_path: Path) -> None:
+    class Slower(RunDirectory):
+        @staticmethod
+        def takes_name(half: Path, path: Path) -> bool:
+            path.mkdir()
+            return False
+
     with pytest.raises(ConfigurationError, match="another process has just begun"):
-        RunDirectory.create(tmp_path, "mine", "walk", force=False)
+        Slower.create(tmp_path, "mine", "walk", force=False)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_what_another_process_has_begun_meanwhile_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_process_has_begun_meanwhile_is_left_to_it(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     found = iter([True, False])  # before the lock is taken, and behind it
-    monkeypatch.setattr(directory, "_never_begun", lambda path: next(found))
+
+    class Slower(RunDirectory):
+        def never_begun(self) -> bool:
+            return next(found)
+
     with pytest.raises(ConfigurationError, match="another process has just begun"):
-        RunDirectory.create(tmp_path, "mine", "walk", force=False)
+        Slower.create(tmp_path, "mine", "walk", force=False)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,7 @@ def test_a_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_
     assert weights(folder / "seed-7") != weights(folder / "seed-8")
     assert RunDirectory(folder / "seed-8").read_config()["seed"] == 8
     assert "exists already" in str(refused(words, tmp_path))
-    monkeypatch.setattr(module, "EngineProcess", None)  # nothing may be started
+    monkeypatch.setattr(sys, "executable", None)  # nothing may be started
     assert "begins" not in ok("train --resume --run-id g --log-dir", tmp_path)
     assert table(folder) == rows
 
@@ -81,22 +80,16 @@ class Forked:
         assert self.ended.is_set()
 
 
-class Ends:
-    """Stands for the process of a run, which has ended at once."""
-
-    pid, exit_code = 0, 3
-
-    def __init__(self, words: list[str], output: Any, port: None) -> None:
-        output.write(b"it broke\n")
-        self.ended = threading.Event()
-        self.ended.set()
-
-    def end(self, grace: float = 0.0) -> None:
-        pass
-
-
 def test_runs_that_fail_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "EngineProcess", Ends)
+    python = tmp_path / "python"  # runs end at once, all others are as they were
+    python.write_text(f"""#!/bin/sh
+case "$*" in
+    "-m ue_rl "*) echo "it broke"; exit 3;;
+    *) exec {sys.executable} "$@";;
+esac
+""")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
     result = run("train --run-id g --seeds 3 --log-dir", tmp_path)
     assert result.exit_code == 1, result.output
     assert result.output.count("ended by itself, with exit code 3") == 3

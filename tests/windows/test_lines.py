@@ -30,10 +30,9 @@ def far() -> Iterator[FarKernels]:
 
 
 @pytest.fixture
-def compiled(far: FarKernels, monkeypatch: pytest.MonkeyPatch) -> bool:
+def compiled(far: FarKernels) -> FarKernels:
     """What the golden vectors' tests give to a Codec, which then asks the process."""
-    monkeypatch.setattr("ue_rl.protocol.text.codec.load", lambda name, compiled: far)
-    return True
+    return far
 
 
 test_reply_decodes = golden.test_reply_decodes
@@ -42,7 +41,7 @@ test_request_decodes_and_encodes = golden.test_request_decodes_and_encodes
 test_message_is_refused = golden.test_message_is_refused
 
 
-def test_numbers_are_the_same_to_the_bit(far: FarKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_the_same_to_the_bit(far: FarKernels) -> None:
     """Any float32 there is, written here and there; and texts that only a correct rounding tells apart."""
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 2**32, (64, 400), dtype=np.uint64).astype(np.uint32).view(np.float32)
@@ -50,8 +49,7 @@ def test_numbers_are_the_same_to_the_bit(far: FarKernels, monkeypatch: pytest.Mo
     spec = EnvSpec(400, 1, num_envs=64)
     zeros = np.zeros(64, np.uint8)
     here = Codec(spec, compiled=True)
-    monkeypatch.setattr("ue_rl.protocol.text.codec.load", lambda name, compiled: far)
-    there = Codec(spec)
+    there = Codec(spec, kernels=far)
     line = here.encode_states(rows, np.zeros(64, np.float32), zeros, zeros)
     assert there.encode_states(rows, np.zeros(64, np.float32), zeros, zeros) == line
 

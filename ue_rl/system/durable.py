@@ -9,12 +9,13 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 HALF = ".half-"  # begins the name of what is not complete: hidden, and known to those that sweep
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES)  # answers of file systems without it
-_WINDOWS = os.name == "nt"
+WINDOWS = os.name == "nt"
+WAITS = (0.05, 0.2, 0.5) if WINDOWS else ()  # seconds
 
 
 def sync_file(path: Path) -> None:
@@ -23,9 +24,9 @@ def sync_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def sync_folder(path: Path) -> None:
-    """Returns when the names in the folder `path` are on the disk, where the system can tell."""
-    if _WINDOWS:
+def sync_folder(path: Path, windows: bool = WINDOWS) -> None:
+    """Returns when the names in the folder `path` are on the disk, where the system can tell: not on Windows."""
+    if windows:
         return
     folder = os.open(path, os.O_RDONLY)
     try:
@@ -37,9 +38,13 @@ def sync_folder(path: Path) -> None:
         os.close(folder)
 
 
-def rename(source: Path, target: Path) -> None:
-    """Renames a file (over `target`, if it is there) or a folder; waits a little for who reads it on Windows."""
-    for seconds in (0.05, 0.2, 0.5) if _WINDOWS else ():
+def rename(source: Path, target: Path, waits: Sequence[float] = WAITS) -> None:
+    """Renames a file (over `target`, if it is there) or a folder.
+
+    Args:
+        waits: seconds, one after the other, in which who reads it on Windows may close it.
+    """
+    for seconds in waits:
         try:
             os.replace(source, target)
             return

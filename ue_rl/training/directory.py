@@ -103,13 +103,13 @@ class RunDirectory:
                     run._make_room(force)
                 if run.replaced is not None:
                     (half.path / REPLACES).write_text(run.replaced.name, "utf-8")
-                if not _takes_name(half.path, run.path):
+                if not cls.takes_name(half.path, run.path):
                     raise run._begun_elsewhere()
             else:
                 ends = [path.name.removeprefix(f"{name}-") for path in log_dir.glob(f"{name}-*")]
                 first = max((int(end) for end in ends if end.isdigit()), default=0) + 1
                 paths = (log_dir / f"{name}-{number}" for number in itertools.count(first))
-                run = cls(next(path for path in paths if _takes_name(half.path, path)))
+                run = cls(next(path for path in paths if cls.takes_name(half.path, path)))
         except BaseException as error:
             half.lock.__exit__(None, None, None)
             shutil.rmtree(half.path, ignore_errors=True)
@@ -139,13 +139,13 @@ class RunDirectory:
 
     def _make_room(self, force: bool) -> None:
         """Renames what has the name of this run; refused where a process writes it."""
-        begun = not _never_begun(self.path)
+        begun = not self.never_begun()
         if begun and not force:
             raise self._exists()
         if begun:
             self.check_is_run("--force only overwrites runs; choose another --run-id")
         with RunLock(self.path) as lock:
-            if begun == _never_begun(self.path):  # it has been made anew
+            if begun == self.never_begun():  # it has been made anew
                 raise self._begun_elsewhere()
             if os.name == "nt":  # renames no folder with open files, so none that another process writes
                 lock.__exit__(None, None, None)
@@ -207,7 +207,7 @@ class RunDirectory:
                 if aside
                 else "check --log-dir and --run-id, or start it without --resume",
             )
-        if _never_begun(run.path):
+        if run.never_begun():
             what = f"the run {run.path} was ended before it began: it has no config.yaml to resume with"
             raise ConfigurationError(what, field="run_id", cure="start it again, without --resume")
         run.check_is_run("check --log-dir and --run-id, or start anew with --force")
@@ -219,6 +219,25 @@ class RunDirectory:
         found = [path for path in self.path.parent.glob("*") if path.name.startswith(f"{self.path.name}.")]
         numbered = [path for path in found if path.name[len(self.path.name) + 1 :].isdigit() and _no_run(path) is None]
         return sorted(numbered, key=lambda path: int(path.name.rpartition(".")[2]), reverse=True)
+
+    @staticmethod
+    def takes_name(half: Path, path: Path) -> bool:
+        """Renames a complete folder, unless there is one of that name: of several processes one has it."""
+        try:
+            half.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            return False
+        return True
+
+    def never_begun(self) -> bool:
+        """Is it empty, or left by a run that ended before its config was written?"""
+        ours = {"run.log", LOCK, HOLDER, REPLACES, "checkpoints", "engines"}
+        if not self.path.is_dir():
+            return False
+        found = [entry for entry in self.path.iterdir() if not entry.name.startswith(HALF)]
+        return all(entry.name in ours and not (entry.is_dir() and any(entry.iterdir())) for entry in found)
 
     def check_is_run(self, cure: str) -> None:
         """Raises ConfigurationError where the folder is somebody's, but not a run's, or one of a newer version."""
@@ -333,17 +352,6 @@ def read_handshake(path: Path) -> EnvSpec | None:
         ) from error
 
 
-def _takes_name(half: Path, path: Path) -> bool:
-    """Renames a complete folder, unless there is one of that name: of several processes one has it."""
-    try:
-        half.rename(path)
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise
-        return False
-    return True
-
-
 def checked_id(run_id: str) -> str:
     """`run_id`, where it is a name.
 
@@ -359,15 +367,6 @@ def checked_id(run_id: str) -> str:
             cure="say with --log-dir where runs are kept",
         )
     return run_id
-
-
-def _never_begun(path: Path) -> bool:
-    """Is it empty, or left by a run that ended before its config was written?"""
-    ours = {"run.log", LOCK, HOLDER, REPLACES, "checkpoints", "engines"}
-    if not path.is_dir():
-        return False
-    found = [entry for entry in path.iterdir() if not entry.name.startswith(HALF)]
-    return all(entry.name in ours and not (entry.is_dir() and any(entry.iterdir())) for entry in found)
 
 
 def _no_run(path: Path) -> ConfigurationError | None:

@@ -250,11 +250,9 @@ def test_prompt_text_of_the_game_cannot_add_tools(post: Client) -> None:
     assert trace["trace"]["refused"]["tool"] == "delete_files"
 
 
-def test_seen_agents_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ue_rl.plugins.arena import arena
-
-    monkeypatch.setattr(arena, "MAX_STRANGERS", 5)
+def test_seen_agents_do_not_grow_without_end() -> None:
     made = AgentArena(deadline=None)
+    made.max_strangers = 5
     made.register("mine", RulesBehavior())
     made.tick([AgentObservation(agent_id="mine")])
     for n in range(20):

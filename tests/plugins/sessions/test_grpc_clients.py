@@ -215,10 +215,8 @@ async def test_the_reason_is_the_server_s_also_where_it_comes_while_the_client_w
     assert told.pop().startswith("the action has a wrong size")
 
 
-async def test_a_stream_ends_though_an_observation_is_just_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_ends_though_an_observation_is_just_being_written() -> None:
     """Before Python 3.12 `asyncio.wait_for` may forget that it is cancelled."""
-    monkeypatch.setattr(playing, "_LOST_WITHIN", 0.0)
-    monkeypatch.setattr(playing.packing, "observation", lambda seen: seen)
     subscribed: list[Any] = []
 
     def subscribe(notify: Any) -> Any:
@@ -237,7 +235,8 @@ async def test_a_stream_ends_though_an_observation_is_just_being_written(monkeyp
     client: Any = SimpleNamespace(write=lambda seen: asyncio.sleep(0))
     for good in range(8):
         with pytest.raises(errors.ActionError, match="wrong size"):
-            await asyncio.wait_for(playing.play(session, actions(good), client, 5.0), 5)
+            playing_on = playing.play(session, actions(good), client, 5.0, lost_within=0.0, pack=lambda seen: seen)
+            await asyncio.wait_for(playing_on, 5)
 
 
 async def test_a_session_that_ends_ends_its_stream(served: Any) -> None:

@@ -28,8 +28,6 @@ class Hanging(Drift):
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     event = threading.Event()
     monkeypatch.setattr(Hanging, "gate", event)
-    for patience in ("ASKED_WITHIN", "DESTROYED_WITHIN"):
-        monkeypatch.setattr(f"ue_rl.plugins.sessions.waiting.{patience}", 0.2)
     yield event
     event.set()
 
@@ -43,6 +41,7 @@ def closes(server: Any) -> bool:
 
 def test_states_that_are_asked_for_hold_up_nobody(served: Any, gate: threading.Event) -> None:
     pool, server = served("grpc", Hanging, max_sessions=40, workers=1)
+    pool.patience = 0.2
     with grpc.insecure_channel(server.url.removeprefix("grpc://")) as channel:
         stub = SessionsStub(channel)
         names = [stub.CreateSession(messages.CreateSessionRequest()).session_id for _ in range(40)]
@@ -66,7 +65,8 @@ def test_a_server_closes_while_observations_are_awaited(served: Any, gate: threa
             gate.wait(100)
             super().reset_envs(env_ids, seeds, options)
 
-    _, server = served("openenv", Loads, workers=1)
+    pool, server = served("openenv", Loads, workers=1)
+    pool.patience = 0.2
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_observation"}}
 
     def ask() -> None:

@@ -115,10 +115,9 @@ async def test_half_a_character_of_the_game_breaks_no_answer(served: Any) -> Non
         assert (await session.read_resource("ue-rl://rules")).contents[0].text == "half \\ud800"
 
 
-async def test_clients_that_have_gone_without_a_word_are_forgotten(make_pool: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("ue_rl.plugins.sessions.mcp.playing._REMEMBERED", 2)
+async def test_clients_that_have_gone_without_a_word_are_forgotten(make_pool: Any) -> None:
     pool = make_pool()
-    players = Players(pool)
+    players = Players(pool, remembered=2)
     for client in "abcdebf":
         await players.call(client, "reset", {})
         pool.sessions()[0].destroy()

@@ -128,11 +128,13 @@ def check_states(vector: GoldenVector, spec: EnvSpec, buffers: StepBuffers) -> N
         assert buffers.infos.get(env) == state.info
 
 
-def fresh(vector: GoldenVector, compiled: bool) -> tuple[Codec, StepBuffers]:
+def fresh(vector: GoldenVector, compiled: Any) -> tuple[Codec, StepBuffers]:
     spec = decode_handshake(vector.config.encode())
     buffers = StepBuffers.of(spec)
     buffers.pending[:] = 1 if vector.after == "step" else 2
-    return Codec(spec, compiled=compiled), buffers
+    if isinstance(compiled, bool):
+        return Codec(spec, compiled=compiled), buffers
+    return Codec(spec, kernels=compiled), buffers
 
 
 def decoded(codec: Codec, vector: GoldenVector, buffers: StepBuffers, data: Any, start: int, end: int) -> int:
@@ -145,7 +147,7 @@ def decoded(codec: Codec, vector: GoldenVector, buffers: StepBuffers, data: Any,
 
 @of("reply")
 @pytest.mark.parametrize("form", ["whole", "newline", "bytewise", "trailing"])
-def test_reply_decodes(vector: GoldenVector, form: str, compiled: bool) -> None:
+def test_reply_decodes(vector: GoldenVector, form: str, compiled: Any) -> None:
     codec, buffers = fresh(vector, compiled)
     assert vector.reply is not None
     line = vector.reply.encode()
@@ -171,7 +173,7 @@ def test_reply_decodes(vector: GoldenVector, form: str, compiled: bool) -> None:
 
 
 @of("reply")
-def test_reply_encodes(vector: GoldenVector, compiled: bool) -> None:
+def test_reply_encodes(vector: GoldenVector, compiled: Any) -> None:
     """Written from the expected states: reads back the same, and to the letter where the example is canonical."""
     codec, buffers = fresh(vector, compiled)
     truncated = np.zeros_like(buffers.dones)
@@ -198,7 +200,7 @@ def test_reply_encodes(vector: GoldenVector, compiled: bool) -> None:
 
 
 @of("request")
-def test_request_decodes_and_encodes(vector: GoldenVector, compiled: bool) -> None:
+def test_request_decodes_and_encodes(vector: GoldenVector, compiled: Any) -> None:
     codec, _ = fresh(vector, compiled)
     spec = codec.spec
     batch, per_env = ActionBatch.of(spec), spec.agents_per_env
@@ -244,7 +246,7 @@ def written(codec: Codec, vector: GoldenVector, batch: ActionBatch) -> bytes:
 
 
 @of("reply", "request", reject=True)
-def test_message_is_refused(vector: GoldenVector, compiled: bool) -> None:
+def test_message_is_refused(vector: GoldenVector, compiled: Any) -> None:
     codec, buffers = fresh(vector, compiled)
     assert vector.reject is not None
     kind = getattr(errors, vector.reject)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from rich.console import Console
 
 from tests.support.command_line import run as run_cli
 from ue_rl.system.errors import ConfigurationError
@@ -199,10 +197,11 @@ def test_names_are_whole_however_narrow_the_terminal(tmp_path: Path, monkeypatch
     name = "ppo-a-game-with-a-name-of-some-length-and-one-more-word"
     made(tmp_path, name, ended="done")
     assert name in said("runs", "--log-dir", str(tmp_path)).output
-    shown = io.StringIO()
-    monkeypatch.setattr("ue_rl.cli.runs.console", lambda: Console(file=shown, width=80, force_terminal=True))
-    assert said("runs", "--log-dir", str(tmp_path)).exit_code == 0
-    assert name in shown.getvalue()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    shown = said("runs", "--log-dir", str(tmp_path))
+    assert shown.exit_code == 0
+    assert name in shown.output
 
 
 def test_a_name_that_the_terminal_cannot_show_is_no_error(tmp_path: Path) -> None:

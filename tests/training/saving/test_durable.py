@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +33,11 @@ def test_without_fsync_of_folders_it_works(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "fsync", no_folders)
     CheckpointStore(tmp_path).save(1, lambda folder: {})
-    monkeypatch.setattr(durable, "_WINDOWS", True)  # where a folder cannot be opened
-    monkeypatch.setattr(os, "open", None)
-    assert durable.sync_folder(tmp_path) is None
+    monkeypatch.setattr(os, "open", None)  # on Windows a folder cannot be opened
+    assert durable.sync_folder(tmp_path, windows=True) is None
 
 
 def test_a_reader_on_windows_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "_WINDOWS", True)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     real, answers = os.replace, [PermissionError(), PermissionError()]
 
     def busy(source: Any, target: Any) -> None:
@@ -51,7 +47,7 @@ def test_a_reader_on_windows_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "replace", busy)
     (tmp_path / "a").write_text("")
-    durable.rename(tmp_path / "a", tmp_path / "b")
+    durable.rename(tmp_path / "a", tmp_path / "b", waits=(0.0, 0.0))
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 

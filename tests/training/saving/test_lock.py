@@ -133,7 +133,7 @@ def test_a_forked_child_neither_releases_nor_keeps_it(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=f"pid {os.getpid()}"):
             RunLock(tmp_path).__enter__()
         assert (tmp_path / HOLDER).exists()
-        lock._close()  # as the system does when the parent is killed
+        lock.let_go()  # as the system does when the parent is killed
         with RunLock(tmp_path):
             pass
     os.close(write)
@@ -177,21 +177,17 @@ def test_what_was_held_is_free_while_the_lock_still_lives(tmp_path: Path) -> Non
         assert not first.held
 
 
-def test_a_folder_whose_name_is_taken_meanwhile_is_not_held_by_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_whose_name_is_taken_meanwhile_is_not_held_by_both(tmp_path: Path) -> None:
     """It was renamed as its lock was to be opened, and there is another one of its name when that has failed."""
-    opened = lock._opened
 
     def late(path: str, flags: int) -> int:
         try:
-            return opened(path, flags)
+            return lock.opened(path, flags)
         finally:
             (tmp_path / "run").mkdir()
 
-    monkeypatch.setattr(lock, "_opened", late)
     with pytest.raises(ConfigurationError, match="another process has just renamed"):
-        RunLock(tmp_path / "run").__enter__()
+        RunLock(tmp_path / "run", late).__enter__()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and links")

@@ -55,6 +55,7 @@ class AgentArena:
 
     Attributes:
         seen: the last observation of each agent that is registered, and of some others.
+        max_strangers: how many those others are at most; may be changed.
         counts: ticks, decisions, and what went wrong by its code.
     """
 
@@ -94,6 +95,7 @@ class AgentArena:
         self._results: dict[str, ToolResult] = {}
         self._lock = threading.Lock()
         self._strangers: dict[str, None] = {}
+        self.max_strangers = MAX_STRANGERS
         self._said: set[tuple[str, str]] = set()
         self._server: LoopServer | None = None
         self._stopped = threading.Event()
@@ -193,7 +195,7 @@ class AgentArena:
         with self._lock:
             self._strangers[seen.agent_id] = None
             oldest = next(iter(self._strangers))
-            if len(self._strangers) > MAX_STRANGERS:
+            if len(self._strangers) > self.max_strangers:
                 del self._strangers[oldest]
                 if oldest not in self.behaviors:
                     self.seen.pop(oldest, None)

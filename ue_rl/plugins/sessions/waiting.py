@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ue_rl.plugins.sessions.realtime.lifecycle import SessionEvent
 from ue_rl.plugins.sessions.realtime.observation import SessionState
-from ue_rl.plugins.sessions.realtime.session import ASKED_WITHIN, DESTROYED_WITHIN, Session
+from ue_rl.plugins.sessions.realtime.session import Session
 from ue_rl.system.errors import ResourceExhausted, SessionError
 
 _T = TypeVar("_T")
@@ -59,7 +59,7 @@ async def described(session: Session) -> str:
     try:
         if text is None:
             return ""
-        return await asyncio.wait_for(asyncio.wrap_future(text), ASKED_WITHIN)
+        return await asyncio.wait_for(asyncio.wrap_future(text), session.pool.patience)
     except (SessionError, asyncio.TimeoutError):
         return ""
 
@@ -72,4 +72,4 @@ async def state_of(session: Session) -> SessionState:
 async def destroyed(session: Session, reason: str = "it was destroyed") -> None:
     """Ends a session, and waits until it has left its world, 10 s at most; one that is cancelled has ended it, too."""
     session.leave(SessionEvent.DESTROY, reason)
-    await asyncio.wait([asyncio.wrap_future(session.gone)], timeout=DESTROYED_WITHIN)
+    await asyncio.wait([asyncio.wrap_future(session.gone)], timeout=session.pool.patience)

@@ -40,6 +40,7 @@ class Codec:
     Args:
         spec: the session's handshake.
         compiled: None takes the compiled loops where they exist, True insists, False takes the pure ones.
+        kernels: loops of one's own in their place, with the functions of kernels_pure.
 
     Attributes:
         numbered: requests and answers have numbers (FEATURES=SEQ; RLBASE has none).
@@ -48,8 +49,11 @@ class Codec:
         ConfigurationError: compiled=True where there are no compiled loops.
     """
 
-    def __init__(self, spec: EnvSpec, *, compiled: bool | None = None) -> None:
-        module = load("kernels", compiled)
+    def __init__(self, spec: EnvSpec, *, compiled: bool | None = None, kernels: Any = None) -> None:
+        if kernels is None:
+            module = load("kernels", compiled)
+        else:
+            module = kernels
         self.spec = spec
         self.kernels = name_of(module)
         self.max_line = line_limit(spec)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -35,14 +36,15 @@ class RunLock:
     another machine is then only warned of.
 
     Args:
-        folder: the run's; it must exist.
+        folder: the run's; it must exist. opener: opens its file, as os.open; None: as `opened` does.
 
     Attributes:
         held: by this object, in this process.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, opener: Callable[[str, int], int] | None = None) -> None:
         self.folder = folder
+        self._opener = opener or opened
         self.held = False
         self._file: IO[str] | None = None  # open while it is held
         notify_of_forks(self)
@@ -58,13 +60,13 @@ class RunLock:
             return self
         before = self.holder()
         try:
-            self._file = open(self.folder / LOCK, "a", opener=_opened)
+            self._file = open(self.folder / LOCK, "a", opener=self._opener)
             portalocker.lock(self._file, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
         except AlreadyLocked:
-            self._close()
+            self.let_go()
             raise self._refusal(self.holder()) from None
         except (OSError, LockException) as error:
-            self._close()
+            self.let_go()
             cure = None
             if isinstance(error, FileNotFoundError):
                 cure = "look whether another process has just renamed or deleted it, then start again"
@@ -78,7 +80,7 @@ class RunLock:
                 raise self._refusal(before) from None
             _log.warning("%s cannot be locked (%s): start nothing else on this run", self.folder, error)
         if self._is_of_another_folder():
-            self._close()
+            self.let_go()
             raise self._refusal(self.holder())
         if before and before.get("host") != socket.gethostname():
             _log.warning(
@@ -100,16 +102,17 @@ class RunLock:
             if holder.get("pid") == os.getpid():  # else the folder was renamed, and that is another one
                 with suppress(OSError):
                     (self.folder / HOLDER).unlink(missing_ok=True)
-            self._close()
+            self.let_go()
 
     def forked(self) -> None:
         """In a forked child: the lock stays the parent's. Closing a descriptor of it does not release it, but as long
         as one is open, it is not released when the parent dies.
         """
         self.held = False
-        self._close()
+        self.let_go()
 
-    def _close(self) -> None:
+    def let_go(self) -> None:
+        """Closes its file, as the system does when the process ends."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -157,7 +160,7 @@ class RunLock:
         return ConfigurationError(f"the run {self.folder} is being written by {who}", field="run_id", cure=cure)
 
 
-def _opened(path: str, flags: int) -> int:
+def opened(path: str, flags: int) -> int:
     """Follows no link that somebody has put there, and does not wait at a pipe."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 

@@ -91,11 +91,21 @@ def write_model(model: BaseAlgorithm, folder: Path, replay_buffer: bool = True) 
         write_replay_buffer(model.replay_buffer, folder / REPLAY)
 
 
-def resume(store: CheckpointStore, kind: Any, env: VecEnv, load: Mapping[str, Any]) -> Resumed | None:
-    """See AutoSave.resume."""
+def resume(
+    store: CheckpointStore,
+    kind: Any,
+    env: VecEnv,
+    load: Mapping[str, Any],
+    check: Callable[[Checkpoint, Any, VecEnv], object] | None = None,
+) -> Resumed | None:
+    """See AutoSave.resume.
+
+    Args:
+        check: raises where a checkpoint is not to be loaded, before it is; None: where it is of another algorithm.
+    """
 
     def loaded(checkpoint: Checkpoint) -> tuple[Any, Any]:
-        _check(checkpoint, kind, env)
+        (check or _check)(checkpoint, kind, env)
         # Nothing is trusted as a whole: of each file the bytes that are loaded are compared with the signed manifest.
         return _loaded(checkpoint, kind, env, load)
 

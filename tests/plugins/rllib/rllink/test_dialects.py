@@ -133,12 +133,13 @@ def test_nothing_is_loaded_beside_ray_either(request: pytest.FixtureRequest, tmp
     assert not (tmp_path / "sprung").exists()
 
 
-def test_a_file_that_grows_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ue_rl.plugins.rllib.rllink.json_dialect.MOST_ONNX", 1000)
+def test_a_file_that_grows_is_not_unpacked() -> None:
+    dialect = JsonDialect()
+    dialect.most_onnx = 1000
     bomb = base64.b64encode(gzip.compress(b"\0" * 100_000)).decode()
     for file in (bomb, "!!", 3, base64.b64encode(b"no gzip").decode()):
         with pytest.raises(MalformedMessage, match="ONNX file"):
-            JsonDialect().answer(json.dumps({"type": "SET_STATE", "onnx_file": file}).encode())
+            dialect.answer(json.dumps({"type": "SET_STATE", "onnx_file": file}).encode())
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"type": "SET_CONFIG"}', b"[" * 100_000, b"\xff"])

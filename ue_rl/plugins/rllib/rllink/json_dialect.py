@@ -20,9 +20,14 @@ _GZIP = 31  # zlib's name for gzip's header
 
 
 class JsonDialect(Dialect):
-    """See ue_rl.plugins.rllib.rllink.messages.Dialect."""
+    """See ue_rl.plugins.rllib.rllink.messages.Dialect.
+
+    Attributes:
+        most_onnx: bytes of an ONNX file, unpacked, that are taken at most; may be changed.
+    """
 
     name = "json"
+    most_onnx = MOST_ONNX
     answers = "PONG, SET_CONFIG or SET_STATE"
 
     def _pack(self, message: dict[str, Any]) -> bytes:
@@ -64,10 +69,10 @@ class JsonDialect(Dialect):
 
     def _state(self, message: dict[str, Any]) -> ServerState:
         seq = message.get("weights_seq_no", 0)
-        return ServerState(None, _onnx(message.get("onnx_file")), seq if isinstance(seq, int) else 0)
+        return ServerState(None, _onnx(message.get("onnx_file"), self.most_onnx), seq if isinstance(seq, int) else 0)
 
 
-def _onnx(text: Any) -> bytes:
+def _onnx(text: Any, most: int) -> bytes:
     if not isinstance(text, str):
         raise MalformedMessage(
             "SET_STATE has no ONNX file",
@@ -78,7 +83,7 @@ def _onnx(text: Any) -> bytes:
         )
     try:
         unpacker = zlib.decompressobj(_GZIP)
-        file = unpacker.decompress(base64.b64decode(text, validate=True), MOST_ONNX)
+        file = unpacker.decompress(base64.b64decode(text, validate=True), most)
     except (zlib.error, binascii.Error, ValueError) as error:
         what = "the ONNX file cannot be unpacked"
         expected = "base64 of a gzip file"
@@ -86,5 +91,5 @@ def _onnx(text: Any) -> bytes:
     if not unpacker.eof:
         what = "the ONNX file is cut off, or larger than is taken"
         got = f"{len(file)} bytes and more"
-        raise MalformedMessage(what, fault="server", field="onnx_file", expected=f"at most {MOST_ONNX} bytes", got=got)
+        raise MalformedMessage(what, fault="server", field="onnx_file", expected=f"at most {most} bytes", got=got)
     return file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from grpc import aio
@@ -16,7 +16,7 @@ from ue_rl.plugins.sessions.realtime import Session
 from ue_rl.system.errors import ActionError
 
 _log = logging.getLogger("ue_rl.plugins.sessions.grpc")
-_LOST_WITHIN = 0.2  # seconds
+LOST_WITHIN = 0.2  # seconds
 
 
 async def play(
@@ -25,6 +25,8 @@ async def play(
     context: aio.ServicerContext[Any, Any],
     stalled_after: float,
     asked: bool = False,
+    lost_within: float = LOST_WITHIN,
+    pack: Callable[[Any], Any] = packing.observation,
 ) -> None:
     """Until the client has said all (then the session goes on), or the stream is lost (then it ends), or it has ended.
 
@@ -32,6 +34,8 @@ async def play(
         stalled_after: seconds in which a client must have read an observation that is there.
         asked: an observation is sent when the client asks for one. False: each as it comes; HTTP/2 takes several before
             the first of them has been read, so that a client that reads late reads old ones.
+        lost_within: seconds in which a lost connection shows after the client's last word. pack: an observation as the
+            message that is sent.
 
     Raises:
         ActionError, ToolError: of an action. SessionEnded: with the reason. TimeoutError: the client does not read.
@@ -73,7 +77,7 @@ async def play(
                 continue
             if asked:
                 asks -= 1
-            await asyncio.wait_for(context.write(packing.observation(seen)), stalled_after)
+            await asyncio.wait_for(context.write(pack(seen)), stalled_after)
 
     def notify() -> None:
         loop.call_soon_threadsafe(new.set)
@@ -86,7 +90,7 @@ async def play(
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         # A connection that is lost ends the client's messages first, as if all were said, and cancels this task then.
-        await asyncio.sleep(_LOST_WITHIN)
+        await asyncio.sleep(LOST_WITHIN)
         lost = ""
         for task in done:
             task.result()

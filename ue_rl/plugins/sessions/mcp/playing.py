@@ -37,8 +37,9 @@ class Players:
         ConfigurationError: the game has a tool of a name that is taken.
     """
 
-    def __init__(self, pool: SessionPool) -> None:
+    def __init__(self, pool: SessionPool, remembered: int = _REMEMBERED) -> None:
         self._pool = pool
+        self._remembered = remembered
         self._tools = SessionTools(pool)
         self._sessions: dict[str, Session] = {}
 
@@ -139,7 +140,7 @@ class Players:
             key = client
         self._sessions.pop(key, None)  # the new one is the newest of all
         ended = [each for each, its in self._sessions.items() if its.reason]
-        for each in ended[:-_REMEMBERED]:  # those begun first, of clients that have gone without a word
+        for each in ended[: -self._remembered]:  # those begun first, of clients that have gone without a word
             del self._sessions[each]
         self._sessions[key] = session
         return session

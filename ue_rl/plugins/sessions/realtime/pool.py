@@ -37,11 +37,11 @@ from ue_rl.system.json_text import whole_text
 if TYPE_CHECKING:
     from ue_rl.plugins.sessions.realtime.replay import ReplayRecorder
 
+PATIENCE = 10.0  # seconds
 _log = logging.getLogger("ue_rl.plugins.sessions.realtime")
 _AS_THE_POOL: Any = object()
 _REMEMBERED = 1024  # sessions that have ended, to say why
 _STARTS_WITHIN = 120.0  # seconds that a session may load
-_CLOSED_WITHIN = 10.0
 
 
 class SessionPool(Closing):
@@ -65,6 +65,8 @@ class SessionPool(Closing):
     Attributes:
         name: of the game. spec: of one session. handshake: the same as a CONFIG line, of one env, without newline.
         tools: the game's. rules: in words. example: a bridge of the game.
+        patience: seconds that closing, destroying a session and asking for its state in words wait at most for a game
+            that hangs; may be changed.
         counters: what was counted. max_sessions, workers, tick_rate, planning, idle_timeout, queue_wait: as above.
 
     Raises:
@@ -102,6 +104,7 @@ class SessionPool(Closing):
                 expected="one session and one worker at least, and no negative numbers",
             )
         self.max_sessions = max_sessions
+        self.patience = PATIENCE
         self.workers = count
         self.planning = planning
         game_kwargs = kwargs or {}
@@ -374,10 +377,10 @@ class SessionPool(Closing):
             if self._closed:
                 return
             self._closed = True
-        deadline = time.monotonic() + _CLOSED_WITHIN
+        deadline = time.monotonic() + self.patience
         sessions = self.sessions()
         for session in sessions:
             session.leave(SessionEvent.DESTROY, "the pool of sessions was closed")
-        futures.wait([session.gone for session in sessions], _CLOSED_WITHIN)
+        futures.wait([session.gone for session in sessions], self.patience)
         self._threads.close(max(0.1, deadline - time.monotonic()))
         self._source.close()

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ue_rl.plugins.sessions.realtime.replay import ReplayRecorder
     from ue_rl.plugins.sessions.realtime.shared_game import SharedGame
 
-DESTROYED_WITHIN = ASKED_WITHIN = 10.0  # seconds
 
 _log = logging.getLogger("ue_rl.plugins.sessions.realtime")
 
@@ -332,7 +331,7 @@ class Session:
         text = self.text()
         try:
             if text is not None:
-                return str(text.result(ASKED_WITHIN))
+                return str(text.result(self.pool.patience))
             return ""
         except (SessionError, TimeoutError):
             return ""
@@ -374,7 +373,7 @@ class Session:
         """
         if self.leave(SessionEvent.DESTROY, "it was destroyed") and not self.pool.is_worker():
             if wait is None:
-                patience = DESTROYED_WITHIN
+                patience = self.pool.patience
             else:
                 patience = wait
             futures.wait([self.gone], patience)
