@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +17,7 @@ import zstandard
 from click.testing import CliRunner
 
 from tests.harness.exactness import Drift, bridge, differ, new
+from tests.support.waiting import eventually
 from ue_rl.bridges import VectorAgentsBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.cli import cli
 from ue_rl.connections.dialling import open_transport
@@ -25,6 +28,7 @@ from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.protocol.traces.file import MessageKind, frame
 from ue_rl.system.errors import CommandFailed, ReplayInvalid, UeRlError
 
+ROOT = Path(__file__).parents[3]
 SPEC = EnvSpec(2, 1, num_envs=3, features=frozenset({"SEED", "TRUNC", "INFO", "OPTIONS"}))
 
 
@@ -229,6 +233,21 @@ def test_a_cut_or_damaged_trace_plays_to_its_last_whole_message(path: Path) -> N
             assert trace.end
             seen.add(len(found))
     assert len(seen) >= 7
+
+
+def test_what_a_killed_trainer_has_recorded_is_played_to_the_bit(path: Path) -> None:
+    script = (
+        "from tests.devtools.recording.test_traces import *\n"
+        f"steps(RecordingTransport(MemoryTransport(Counter()), {str(path)!r}), 10**9)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT) as trainer:
+        try:
+            eventually(lambda: path.exists() and path.stat().st_size > 10_000, seconds=120)
+        finally:
+            trainer.kill()
+    trace = Trace(path)
+    assert replay_trainer(trace, MemoryTransport(Counter())).env_steps > 100
+    assert "cut off" in trace.end
 
 
 def test_many_large_answers_at_once_are_frames_of_their_own(path: Path, caplog: pytest.LogCaptureFixture) -> None:
