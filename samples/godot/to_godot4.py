@@ -36,7 +36,7 @@ RULES = (
     (
         r"var result = JSON\.parse\(json\)\n\treturn .*",
         "var parser = JSON.new()\n"
-        "\treturn parser.data if parser.parse(json) == OK and parser.data is Dictionary else null",
+        "\treturn _with_numbers(parser.data) if parser.parse(json) == OK and parser.data is Dictionary else null",
     ),
     (r"\bstepify\(", "snapped("),
     (r"\bord\((\w+)\)", r"\1.unicode_at(0)"),

@@ -28,6 +28,7 @@ const ABILITIES = { // FEATURE: the method of a game that has it
 const MOST_CALL = 1 << 20; // characters of a call
 const MOST_SEED = 2n ** 63n - 1n;
 const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i;
+const NEGATIVE_ZERO = "\0-0.0\0"; // stands for it in an info, since JSON.stringify() makes 0 of it
 const INTEGER = /^\d+$/;
 const PROOF_MS = 5000; // for a trainer to prove that it knows the token
 const SILENT_MS = 30000; // a first connection that has said nothing for so long gives way to another one
@@ -474,6 +475,7 @@ class Shape {
   constructor(spec, name) {
     this.spec = spec;
     this.name = name;
+    this._leftOut = new Set(); // keys of infos that a warning was about
     this.choices = choices(spec.actSpace, spec.actSize);
     this.flags = this.choices.reduce((sum, ends) => sum + (ends ? ends[1] - ends[0] + 1 : 0), 0);
     if (this.choices.length !== spec.actSize && !spec.groups) {
@@ -535,8 +537,26 @@ class Shape {
       this.requireFlags(mask, where);
       row += `;MASK=${Array.from(mask, (flag) => (flag ? "1" : "0")).join("")}`;
     }
-    if (info && Object.keys(info).length) row += `;INFO=${encode(JSON.stringify(info))}`;
+    const told = info ? this._told(info) : "{}";
+    if (told !== "{}") row += `;INFO=${encode(told)}`;
     return row;
+  }
+
+  /** An info as JSON, with the signs of its zeros. What holds NaN or infinity, of which JSON.stringify() makes null, is left out. */
+  _told(info) {
+    const parts = [];
+    for (const [key, value] of Object.entries(info)) {
+      let finite = true;
+      const text = JSON.stringify(value, (_, x) => {
+        if (typeof x === "number" && !Number.isFinite(x)) finite = false;
+        return Object.is(x, -0) ? NEGATIVE_ZERO : x;
+      });
+      if (finite && text !== undefined) parts.push(`${JSON.stringify(key)}:${text.replaceAll(JSON.stringify(NEGATIVE_ZERO), "-0.0")}`);
+      if (finite || this._leftOut.has(key)) continue;
+      this._leftOut.add(key);
+      console.warn(`ue_rl: the info "${key}" is left out: it holds NaN or infinity, which JSON cannot carry`);
+    }
+    return `{${parts.join(",")}}`;
   }
 }
 

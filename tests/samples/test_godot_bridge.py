@@ -163,6 +163,22 @@ def test_parameters_and_infos_are_doubles_to_the_bit(engine: Engine) -> None:
         engine.ask(sock, "ACT=RESET;ENV=0;SET=wide:0;OPTIONS=%7B%7D")
 
 
+def test_options_are_doubles_to_the_bit(engine: Engine) -> None:
+    sent = some_doubles()
+    given = quote(json.dumps({"exact": sent, "text": '1.5, "-7e3" [', "one": [{"deep": -0.0}, True, None]}), safe="")
+    with engine.dial() as sock:
+        engine.ask(sock, f"ACT=RESET;ENV=0;OPTIONS={given}")
+        _, _, info = engine.ask(sock, f"{ACT};ENV=0").partition("INFO=")
+        found = json.loads(unquote(info))["options"]
+        assert [float(x).hex() for x in found["exact"]] == [x.hex() for x in sent]
+        assert (found["text"], str(found["one"])) == ('1.5, "-7e3" [', "[{'deep': -0.0}, True, None]")
+        engine.ask(sock, "ACT=RESET;ENV=0;OPTIONS=%7B%7D")
+    for wrong in ('"x":1.5.5', '"x":--1', '"x":1e', '"x":1e999999999', '"x":nan', "5 :1", '"x":"\\ufdd01"', '"x":1"y"'):
+        with engine.dial() as sock:
+            refused = engine.ask(sock, f"ACT=RESET;ENV=0;OPTIONS=%7B{quote(wrong, safe='')}%7D")
+            assert "OPTIONS are no JSON object" in unquote(refused), wrong
+
+
 def test_infos_leave_out_what_json_has_not_and_keep_the_rest(engine: Engine) -> None:
     transport = open_transport(f"tcp://127.0.0.1:{engine.port}", wait=10)
     transport.connect()

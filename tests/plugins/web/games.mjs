@@ -59,6 +59,18 @@ class Quiet extends Everything {
   }
 }
 
+/** Infos with numbers that JSON.stringify() loses. */
+class Figures extends Everything {
+  handleResponseActionsForEnv(envId) {
+    const infos = [
+      { zero: -0, nan: NaN, parts: { list: [1.5, -0, 0] }, deep: { list: [[-Infinity]] }, none: null, text: "-0" },
+      { one: 1, gone: undefined },
+      { nan: NaN },
+    ];
+    this.writeInfo(envId, infos[envId]);
+  }
+}
+
 /** Two strikers and a goalie. A striker ends after its own number of steps, and the second one comes one step late. */
 class Pitch extends MultiAgentBridge {
   constructor() {
@@ -101,7 +113,7 @@ class Pitch extends MultiAgentBridge {
 }
 
 const [name, where, form] = process.argv.slice(2);
-const games = { agents: Pitch, carts: Carts, quiet: Quiet };
+const games = { agents: Pitch, carts: Carts, figures: Figures, quiet: Quiet };
 const game = new (games[name] ?? Everything)();
 if (name === "demo") game.demonstrate();
 if (where.includes("://")) connect(game, { url: where, binary: form !== "text" });

@@ -216,6 +216,17 @@ def test_calls_reach_the_game() -> None:
                 transport.call("PAUSE=1")
 
 
+def test_infos_keep_zeros_signs_and_leave_out_what_json_has_not() -> None:
+    with game("figures") as transport:
+        transport.reset()
+        transport.receive()
+        transport.send_actions(np.ones((3, 1), np.float32))
+        infos = transport.receive().infos
+        assert str(infos[0]) == "{'zero': -0.0, 'parts': {'list': [1.5, -0.0, 0]}, 'none': None, 'text': '-0'}"
+        assert infos[1] == {"one": 1}
+        assert 2 not in infos
+
+
 def test_a_person_plays_while_a_trainer_records() -> None:
     """The numbers of a step are ignored, and those that were taken stand in its info."""
     with game("demo") as transport:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import numpy as np
 import pytest
 
@@ -323,6 +325,14 @@ def test_an_info_that_is_no_json_object_is_refused_and_forgotten(compiled: bool,
     buffers.infos.clear()
     assert codec.decode_states(row(0, ";INFO=%7B%7D").encode(), buffers) == 1  # no trace of env 1's
     assert buffers.infos == {0: {}}
+
+
+def test_zeros_of_an_info_keep_their_signs(compiled: bool) -> None:
+    """JSON's -0 is a number with a sign, which Python's own reader takes for the whole number 0."""
+    codec, buffers = made(compiled)
+    info = quote('{"a":-0,"b":[-0.0,-0e1,0,-10]}', safe="")
+    assert codec.decode_states(row(0, f";INFO={info}").encode(), buffers) == 1
+    assert str(buffers.infos[0]) == "{'a': -0.0, 'b': [-0.0, -0.0, 0, -10]}"
 
 
 def test_infos_and_options_belong_to_their_line_alone(compiled: bool) -> None:

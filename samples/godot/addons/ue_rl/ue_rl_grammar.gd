@@ -2,6 +2,7 @@
 extends Reference
 
 const Double = preload("ue_rl_double.gd")
+const Json = preload("ue_rl_json.gd")
 const Text = preload("ue_rl_text.gd")
 const CALLS = ["GET", "SET", "TIME_SCALE", "PAUSE", "RENDER", "GOALS"]
 
@@ -62,7 +63,7 @@ func row(text: String, last := true) -> Dictionary:
 		return _action(ask)
 	ask.ACT = null
 	if ask.has("OPTIONS") and options:
-		var given = Text.read_object(ask.OPTIONS)
+		var given = Json.read_object(ask.OPTIONS)
 		if given == null:
 			return {"fault": "OPTIONS are no JSON object"}
 		ask.OPTIONS = given

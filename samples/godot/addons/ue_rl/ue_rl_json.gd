@@ -1,9 +1,11 @@
-# Infos as JSON. Godot 3's own writer keeps six decimals, so that 4e-7 would arrive as 0, writes infinities, which JSON
-# does not have, and leaves control characters in texts as they are.
+# Infos and options as JSON. Godot 3's own writer keeps six decimals, so that 4e-7 would arrive as 0, writes infinities, which JSON
+# does not have, and leaves control characters in texts as they are. Its reader misses the last bits of many numbers.
 extends Reference
 
 const Double = preload("ue_rl_double.gd")
 const Text = preload("ue_rl_text.gd")
+
+const NUMBER = "\ufdd0"  # no character of any text: what follows it is a number
 
 var _warned = {}  # keys of values that were left out
 
@@ -81,3 +83,69 @@ func _quoted(text: String) -> String:
 		else:
 			quoted += c
 	return '"' + quoted + '"'
+
+
+# The JSON object in percent-encoded text, null where there is none. Godot reads all of it but the numbers: they are
+# handed to it as texts.
+static func read_object(text: String):
+	var json = text.percent_decode()
+	if NUMBER in json or "\\ufdd0" in json.to_lower():
+		return null
+	var pieces = PoolStringArray()
+	var begin = 0
+	var depth = 0
+	var number = -1  # where it begins; -1: outside of one
+	var behind = false  # a number, which is no key
+	var quoted = false
+	var escaped = false
+	for i in json.length():
+		var c = json[i]
+		if quoted:
+			quoted = escaped or c != '"'
+			escaped = not escaped and c == "\\"
+			continue
+		if number >= 0 and not c in "0123456789+-.eE":
+			var found = _number_of(json.substr(number, i - number))
+			if found == "":
+				return null
+			pieces.append(json.substr(begin, number - begin))
+			pieces.append(found)
+			begin = i
+			number = -1
+			behind = true
+		elif number < 0 and c in "0123456789+-":
+			number = i
+		if c == "[" or c == "{":
+			depth += 1
+		elif c == "]" or c == "}":
+			depth -= 1
+		elif c == '"':
+			quoted = true
+		if c == ":" and behind:
+			return null
+		behind = behind and (c == " " or c == "\t")
+		if depth > 64:  # Godot's reader calls itself for each bracket, without a limit
+			return null
+	pieces.append(json.substr(begin))
+	json = pieces.join("")
+	var result = JSON.parse(json)
+	return _with_numbers(result.result) if result.error == OK and result.result is Dictionary else null
+
+
+# A number as the text that stands for it, "" where it is none that is finite.
+static func _number_of(text: String) -> String:
+	var value = Double.read(text)
+	return "" if value == null or is_inf(value) else '"' + NUMBER + text + '"'
+
+
+static func _with_numbers(value):
+	match typeof(value):
+		TYPE_STRING:
+			return Double.read(value.substr(1)) if value.begins_with(NUMBER) else value
+		TYPE_ARRAY:
+			for i in value.size():
+				value[i] = _with_numbers(value[i])
+		TYPE_DICTIONARY:
+			for key in value:
+				value[key] = _with_numbers(value[key])
+	return value

@@ -52,7 +52,7 @@ static func _far_number(rounded: float, size: float) -> String:
 	if size == 0.0:
 		return "-0.0" if atan2(rounded, -1.0) < 0.0 else "0"  # a reader of JSON takes -0 for a whole number
 	if is_nan(size) or is_inf(size):
-		return "nan" if is_nan(size) else "inf"
+		return "nan" if is_nan(size) else ("-inf" if rounded < 0.0 else "inf")
 	var power = int(floor(log(size) / log(10.0)))
 	# In two steps: 10^-45 itself is hardly a number.
 	var mantissa = rounded / pow(10.0, power) if power > -30 else rounded * 1e30 / pow(10.0, power + 30)
@@ -88,43 +88,6 @@ static func read_integer(text: String):
 	if longer > 0 or (longer == 0 and digits > MAX_INTEGER):
 		return -1
 	return int(digits)
-
-
-# The JSON object in percent-encoded text, null where there is none.
-static func read_object(text: String):
-	var json = text.percent_decode()
-	if not _is_harmless(json):
-		return null
-	var result = JSON.parse(json)
-	return result.result if result.error == OK and result.result is Dictionary else null
-
-
-# Godot's JSON parser calls itself for each bracket, without a limit, and reads powers of ten as float() does.
-static func _is_harmless(json: String) -> bool:
-	var depth = 0
-	var digits = -1  # of a power; -1: outside of one
-	var quoted = false
-	var escaped = false
-	for c in json:
-		if quoted:
-			quoted = escaped or c != '"'
-			escaped = not escaped and c == "\\"
-			continue
-		if c == "[" or c == "{":
-			depth += 1
-		elif c == "]" or c == "}":
-			depth -= 1
-		elif c == '"':
-			quoted = true
-		if c == "e" or c == "E":
-			digits = 0
-		elif digits >= 0 and c >= "0" and c <= "9":
-			digits += 1
-		elif c != "+" and c != "-":
-			digits = -1
-		if depth > 64 or digits > 8:
-			return false
-	return true
 
 
 # Comma-separated names, percent-encoded but for what may stand in a name.
