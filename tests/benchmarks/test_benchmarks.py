@@ -96,7 +96,9 @@ SLOW = {
     "learning_theory": Small("--only terminated", "| 1.9375, 1.875, 1.75, 1.5, 1 | ue_rl, by SB3"),
     "learning": Small("cartpole-ppo --channels shared", "| cartpole-ppo |"),
     "numbers_on_the_way": Small(
-        "--values 1000 --only engine,", "| engine, Node | exact (1,000) | exact (1,000) |", needs=("g++", "node")
+        "--values 1000 --only engine,",
+        "| engine, Node, text | exact (1,000) | exact (1,000) | observation, reward: refused",
+        needs=("g++", "node"),
     ),
     "onnx_options": Small("--only one", "| one row at a time | bits | the same |"),
     "onnx_runtimes": Small("--quick", "| PPO, Box |"),
