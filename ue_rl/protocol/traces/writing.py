@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import struct
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,7 @@ _log = logging.getLogger("ue_rl.protocol.traces")
 
 _BATCH = 1 << 17  # bytes of a frame as a rule
 _PATIENCE = 0.5  # seconds that a message may wait for its frame
+_own = threading.local()
 _PACKAGES = ("ue_rl", "numpy", "stable-baselines3", "torch", "gymnasium")
 
 
@@ -197,12 +199,11 @@ class TraceWriter:
             self._let_go()
 
     def _begin(self, file: IO[bytes]) -> None:
-        self._zip = zstandard.ZstdCompressor(level=1)
         self._written = 0
         self._frame(file, FIRST, json.dumps(self._header, default=_plain).encode())
 
     def _frame(self, file: IO[bytes], mark: bytes, data: bytes) -> None:
-        stored = self._zip.compress(data)
+        stored = _compressor().compress(data)
         file.write(frame(mark, stored, len(data)))
         self._written += FRAME.size + len(stored)
 
@@ -245,6 +246,14 @@ def keep_before(path: Path) -> Path | None:
     except OSError as error:
         raise ConfigurationError("a trace cannot be written", field="trace", got=str(error)) from error
     return kept
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    """This thread's: each takes hundreds of kilobytes, and a server may record a thousand sessions."""
+    if not hasattr(_own, "compressor"):
+        _own.compressor = zstandard.ZstdCompressor(level=1)
+    found: zstandard.ZstdCompressor = _own.compressor
+    return found
 
 
 def versions() -> dict[str, str]:
