@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("gymnasium", reason="the extra train is not installed: a trainer plays here")
 
+from tests.support.traces import overflow
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.testing import MemoryTransport
@@ -105,6 +106,10 @@ def test_a_world_that_differs_is_named(tmp_path: Path) -> None:
     TraceWriter(path, None, "session").close()
     with pytest.raises(ReplayInvalid, match="recorded elsewhere"):
         replay(path, Foraging())
+    overflow(path, SIDE)
+    with pytest.raises(ReplayInvalid, match="beginning of this log was dropped"):
+        replay(path, Foraging())
+    path.with_name("log.1").unlink()
     writer = TraceWriter(path, None, SIDE)
     writer.add(MessageKind.EPISODE, {"seed": "0", "hash": ""})
     writer.close()

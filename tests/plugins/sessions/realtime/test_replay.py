@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from tests.plugins.sessions.realtime.games import OneByOne
 from tests.support.steps import advance, begin
+from tests.support.traces import overflow
 from tests.support.waiting import eventually
 from ue_rl.cli import cli
 from ue_rl.devtools.testing import MemoryTransport
@@ -152,6 +153,9 @@ def test_what_is_no_replay_or_plays_otherwise_is_named(tmp_path: Path) -> None:
         Replay.load(bad)
     TraceWriter(bad, EnvSpec(2, 1), "trainer").close()
     with pytest.raises(ReplayInvalid, match="recorded elsewhere"):
+        Replay.load(bad)
+    overflow(bad, SIDE)
+    with pytest.raises(ReplayInvalid, match="beginning of this replay was dropped"):
         Replay.load(bad)
     shown = CliRunner().invoke(cli, ["trace", "show", str(file)]).output
     assert "1 episode, 10 action, 10 ticks" in shown.replace("\n", " ")
