@@ -1,7 +1,10 @@
 """Who learns from the right numbers? The table of benchmarks/README.md, on one game whose numbers are known.
 
     python benchmarks/learning_theory.py --json benchmarks/learning_theory.json
-    # --only PART: one question. RLlib has its cells where ray is installed.
+    python benchmarks/learning_theory.py --only "running return"   # one question, by a part of its text
+
+RLlib has its cells where ray is installed (pip install -c constraints.txt 'ray[rllib]'). --only leaves a JSON that is
+there alone: it holds a whole table.
 
 In `Ticks` each step earns 1 and the policy's value is 2 everywhere, which with gamma 0.5 is right as long as no episode
 terminates: a cut episode (truncated) is to be continued in thought, a terminated one is not. So each target that a
@@ -38,7 +41,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
-from tables import measured_here
+from tables import measured_here, refuse_a_part
 
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_process
@@ -523,6 +526,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="a part of a question; may be given again")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    refuse_a_part(args.only, args.json)
     rows: dict[str, dict[str, Any]] = {}
     for question in QUESTIONS:
         if args.only is None or any(part in question.asked for part in args.only):

@@ -1,10 +1,12 @@
 """Which runtime runs which exported file, and how far its actions are from predict()'s: the table of docs/deploy.md.
 
-python benchmarks/onnx_runtimes.py --python VENV/bin/python --node FOLDER --json benchmarks/onnx_runtimes.json
+    python benchmarks/onnx_runtimes.py --python VENV/bin/python --node FOLDER --json benchmarks/onnx_runtimes.json
+    python benchmarks/onnx_runtimes.py --python VENV/bin/python --only SAC --runtimes openvino   # single cells
 
-VENV has openvino, opencv-python-headless, ncnn, pnnx, onnx and numpy; FOLDER is a copy of tests/inference/node after
-`npm ci`. A runtime that is not there is left out, by name. Each file is run by a process of its own, so that one that
-crashes is a row of the table.
+VENV has openvino, opencv-python-headless, ncnn, pnnx, onnx and numpy, by `pip install -c constraints.txt`, since pnnx
+brings torch; FOLDER is a copy of tests/inference/node after `npm ci`. The samples of C++ and C# need g++, and mcs and
+mono. A runtime that is not there is left out, by name. Each file is run by a process of its own, so that one that
+crashes is a row of the table. Single cells leave a JSON that is there alone: it holds a whole table.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tables import refuse_a_part
 
 PYTHON_RUNTIMES = ("openvino f32", "openvino", "opencv", "onnx reference", "ncnn")
 SECONDS = 120  # for one file
@@ -171,17 +174,26 @@ def runtimes_of(given: Any, folder: Path) -> tuple[dict[str, Callable[[Any], Any
 
     run: dict[str, Callable[[Any], Any]] = {"onnxruntime, Python": lambda case: case.of_python}
     versions = {"onnxruntime, Python": onnxruntime.__version__}
-    if not given.quick:
-        for language in ("C++", "C#"):
-            run[f"onnxruntime, {language}"] = lambda case, language=language: in_sample(language, case)
-            versions[f"onnxruntime, {language}"] = onnxruntime.__version__
+    for language in () if given.quick else ("C++", "C#"):
+        name = f"onnxruntime, {language}"
+        if not wanted(given, name):
+            continue
+        if not compiled(language):
+            print(f"NOT RUN: {name}, whose compiler is not there")
+            continue
+        run[name] = lambda case, language=language: in_sample(language, case)
+        versions[name] = onnxruntime.__version__
     if given.node:
         lock = json.loads((Path(given.node) / "package-lock.json").read_text())["packages"]
         for which in ("node", "web"):
             name = f"onnxruntime-{which}"
+            if not wanted(given, name):
+                continue
             run[name] = lambda case, which=which: in_node(given.node, which, case, folder)
             versions[name] = lock[f"node_modules/{name}"]["version"]
     for name in PYTHON_RUNTIMES if given.python else ():
+        if not wanted(given, name):
+            continue
         found = version_of(given.python, PACKAGES.get(name, name))
         if not found:
             print(f"NOT RUN: {name}, which {given.python} has not")
@@ -189,6 +201,18 @@ def runtimes_of(given: Any, folder: Path) -> tuple[dict[str, Callable[[Any], Any
         run[name] = lambda case, name=name: in_python(given.python, name, case, folder)
         versions[name] = found
     return run, versions
+
+
+def wanted(given: Any, name: str) -> bool:
+    """Whether it is among --runtimes."""
+    return given.runtimes is None or name.startswith(tuple(given.runtimes))
+
+
+def compiled(language: str) -> bool:
+    """Whether its sample could be built here."""
+    from tests.samples.deploy_demos import programs
+
+    return (language, "onnx") in programs()
 
 
 def cell(case: Any, found: Any) -> dict[str, Any]:
@@ -246,15 +270,21 @@ def main() -> None:
     parser.add_argument("--node", help="a folder with act.mjs and node_modules")
     parser.add_argument("--json", type=Path, help="the file to write")
     parser.add_argument("--quick", action="store_true", help="two kinds of policy, and no compiled samples")
+    parser.add_argument("--only", action="append", metavar="CASE", help="a part of a policy's name; may be given again")
+    parser.add_argument("--runtimes", nargs="+", metavar="NAME", help="Python's, and those that begin so")
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
         work(*given.work)
         return
+    part = given.quick or given.only or given.runtimes
+    refuse_a_part(part, given.json)
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from tests.support.exported_cases import MODELS, cases
 
     names = tuple(MODELS)[:2] if given.quick else tuple(MODELS)
+    if given.only:
+        names = tuple(name for name in names if any(part in name for part in given.only))
     with tempfile.TemporaryDirectory() as folder:
         run, versions = runtimes_of(given, Path(folder))
         table: dict[str, dict[str, Any]] = {}
@@ -269,6 +299,7 @@ def main() -> None:
         print(f"| {name} | {' | '.join(shown(one) for one in row.values())} |")
     if given.json:
         given.json.write_text(json.dumps(held, indent=1) + "\n")
+    if given.json and not part:
         print("\nFor docs/deploy.md:\n", *summary(held), sep="\n")
 
 

@@ -1,6 +1,8 @@
 """Does a seed fix an episode over the wire, and is a killed training resumed exactly? benchmarks/README.md's table.
 
-    python benchmarks/seeded_engines.py --json benchmarks/seeded_engines.json   # --only NAME: one row
+    python benchmarks/seeded_engines.py --json benchmarks/seeded_engines.json
+    python benchmarks/seeded_engines.py --only reach/C++ --only CartPole-v1     # these rows, without a file
+    python benchmarks/seeded_engines.py --only reach/C++ --json benchmarks/seeded_engines.json --add   # put there
     python benchmarks/seeded_engines.py --table   # of that file, without measuring
 
 Samples of this repository in each language, and Gymnasium's and other envs that our bridges host. Four envs of an
@@ -11,7 +13,8 @@ to the bit.
 
 Then PPO trains in the engine, and again with SIGKILL for the trainer and the engine in the midst of it; the run that
 was resumed ends with the same weights or others, and says that it is not exact or nothing. What is not installed has no
-row.
+row: the engines need g++, mono, Node and Godot 3, and the first three packages of seeded_episodes.py, pettingzoo and
+flappy-bird-gymnasium. Without --add, --only leaves a JSON that is there alone.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ import torch
 from seeded_episodes import measured, table_of, versions
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
+from tables import refuse_a_part
 
 import ue_rl
 from ue_rl.connections.engines.lifecycle import Life
@@ -320,6 +324,8 @@ def main() -> int:
     about = {"date": str(datetime.date.today()), "machine": f"{platform.system()} {platform.machine()}"}
     rows: dict[str, dict[str, Any]] = {}
     missing = {}
+    if not args.add:
+        refuse_a_part(args.only, args.json)
     if args.add:
         rows = json.loads(args.json.read_text())["rows"]
     for name in args.only or ROWS:

@@ -1,14 +1,20 @@
 """Does a seed fix an episode? Envs of this field, compared to the bit: the table of benchmarks/README.md.
 
-    python benchmarks/seeded_episodes.py --json benchmarks/seeded_episodes.json   # --only NAME: one row
+    pip install -c constraints.txt 'gymnasium[box2d,mujoco]' ale-py minigrid gymnasium-robotics vizdoom highway-env
+    pip install -c constraints.txt 'shimmy[dm-control]' flappy-bird-gymnasium pettingzoo pymunk mpe2
+    python benchmarks/seeded_episodes.py --json benchmarks/seeded_episodes.json
+    python benchmarks/seeded_episodes.py --only CartPole-v1 --only ALE/Pong-v5     # these rows, without a file
+    python benchmarks/seeded_episodes.py --only CartPole-v1 --json benchmarks/seeded_episodes.json --add   # put there
     OLDER/bin/python benchmarks/seeded_episodes.py --digests-alone --json benchmarks/seeded_episodes_older.json
+    OLDER/bin/python benchmarks/seeded_episodes.py --add --json benchmarks/seeded_episodes_older.json --only ..
     python benchmarks/seeded_episodes.py --table   # of the two files, without measuring
 
 Each env plays episodes of some seeds under random actions that the seed fixes, and again in a new env, in an env that
 played other seeds between, in another process, with other envs stepped beside it, and as a deep or pickled copy of an
 env in the midst of an episode. A cell says how many of the episodes have the same observations and rewards. What is not
 installed has no row. Digests of the episodes stand in the JSON, so that another machine, or other versions of the
-packages, can be compared.
+packages, can be compared: OLDER is a venv with the versions that its file names, and the rows of its second command are
+those that start with these alone. Without --add, --only leaves a JSON that is there alone.
 """
 
 from __future__ import annotations
@@ -31,6 +37,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from tables import refuse_a_part
 
 SEEDS = 5
 STEPS = 200
@@ -323,6 +330,8 @@ def main() -> int:
         return 0
     rows: dict[str, dict[str, Any]] = {}
     missing = {}
+    if not args.add:
+        refuse_a_part(args.only, args.json)
     if args.add:
         rows = json.loads(args.json.read_text())["rows"]
         missing = json.loads(args.json.read_text())["missing"]

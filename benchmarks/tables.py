@@ -34,6 +34,12 @@ def measured_here(*packages: str) -> dict[str, Any]:
     }
 
 
+def refuse_a_part(part: object, file: Path | None) -> None:
+    """Ends the program where a part of a table, if one was asked for, would replace a file."""
+    if part and file is not None and file.exists():
+        raise SystemExit(f"{file} is there, and may hold more than the part that was asked for: give another --json")
+
+
 def grouped(value: float) -> str:
     """A number with a blank between groups of three digits."""
     return f"{value:,.0f}".replace(",", " ")

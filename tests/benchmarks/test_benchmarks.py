@@ -133,6 +133,26 @@ def test_every_benchmark_is_run() -> None:
     assert not run & OTHERS
 
 
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("learning_theory", "--only running"),
+        ("onnx_runtimes", "--quick"),
+        ("onnx_runtimes", "--only A2C --runtimes opencv"),
+        ("seeded_engines", "--only carts/Python"),
+        ("seeded_episodes", "--only CartPole-v1 --seeds 1"),
+    ],
+)
+def test_a_part_does_not_replace_a_whole_table(name: str, part: str, tmp_path: Path, warm_cli: WarmCli) -> None:
+    whole = tmp_path / "whole.json"
+    whole.write_text("{}")
+    words = [str(BENCHMARKS / f"{name}.py"), "{}", *part.split(), "--json", str(whole)]
+    done = warm_cli.run_script(SMALL, *words, folder=tmp_path, timeout=380)
+    assert done.returncode == 1
+    assert "whole.json is there" in done.stderr
+    assert whole.read_text() == "{}"
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("name", "small"),
