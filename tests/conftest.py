@@ -33,6 +33,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), "ue_rl-tests-config")  # nobody's own key
 # else each learn() leaves a folder in /tmp
 os.environ["SB3_LOGDIR"] = os.path.join(tempfile.gettempdir(), "ue_rl-tests-sb3")
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # of tests that import onnxruntime themselves
 os.environ.setdefault("RAY_ADDRESS", "local")  # else ray.init() would join the cluster of another worker's test
 os.environ.setdefault("RAY_worker_niceness", "0")  # not 15, which starves Ray's workers beside the other tests
 os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leave its counters in /dev/shm

@@ -7,11 +7,10 @@ model that the first file was made of, by the rule for those (verify.py).
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
-from typing import Any
 
 from ue_rl.inference.metadata import METADATA_KEY, UNSEALED, PolicyMetadata, seal, unsealed
 from ue_rl.system.errors import ExportError
+from ue_rl.system.onnx_runtime import import_onnxruntime
 
 _ORT_MARK = b"ORTM"  # the identifier of a flatbuffer, bytes 4 to 7
 
@@ -27,7 +26,7 @@ def description_in(content: bytes) -> PolicyMetadata | None:
     Raises:
         ExportError: onnxruntime cannot read it. ModelLoadError, ModelMismatch: its description is none.
     """
-    ort: Any = import_module("onnxruntime")
+    ort = import_onnxruntime()
     options = ort.SessionOptions()
     options.log_severity_level = 4
     try:

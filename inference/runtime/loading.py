@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from ue_rl.inference.interface import Observations
 from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata, is_intact
 from ue_rl.protocol.spaces.tree import bounds, choices
 from ue_rl.system.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError, words_of
+from ue_rl.system.onnx_runtime import import_onnxruntime
 
 logger = logging.getLogger(__name__)
 
@@ -332,7 +332,7 @@ def load_session(content: bytes, *, name: str, providers: list[str], threads: in
         ModelOutputError: an output that is not float32.
     """
     try:
-        ort: Any = import_module("onnxruntime")
+        ort = import_onnxruntime()
     except ImportError as error:
         raise ModelLoadError(
             "onnxruntime is not installed", cure="install it with: pip install 'ue_rl[inference]'"

@@ -16,7 +16,6 @@ from ue_rl.system.errors import ConfigurationError
         ("shm://nobody", {"token_file": "secret"}, "the permissions of its file"),
         ("shm://nobody", {"nul_terminated": True}, "carries no text"),
         ("shm://nobody", {"compiled": True}, "carries no text"),
-        ("grpc://127.0.0.1:1", {"nul_terminated": True}, "carries no text"),
         ("tcp://127.0.0.1:1", {"restarts": "3/60s"}, "how often a lost engine is dialled again"),
         (["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], {"restarts": 0}, "how often a lost engine is dialled again"),
     ],

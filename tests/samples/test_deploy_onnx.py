@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,15 @@ def test_actions_are_those_of_python_to_the_bit(
     assert len(np.unique(actions, axis=0)) > 3
     done = run([*each_demo, models[kind, normalised], str(OBS), str(policy.act_size)], text(rows))
     assert same_bits(floats(done.stdout), actions)
+
+
+def test_nothing_is_reported(each_demo: list[str], models: dict[tuple[str, bool], Path], tmp_path: Path) -> None:
+    """By onnxruntime, which leaves an id of the machine and events in the home of whoever has not opted out."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "MONO_DISABLE_SHARED_AREA": "1"}
+    environ |= {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    command = [*each_demo, str(models["discrete", False]), str(OBS), "1"]
+    subprocess.run(command, env=environ, input=text(observations(2)), check=True, capture_output=True, text=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_dict_observation_as_one_row(onnx_demo: list[str], tmp_path: Path) -> None:

@@ -216,11 +216,6 @@ def test_the_files_of_an_address() -> None:
         open_transport("tcp://127.0.0.1:1", ca="x")
     with pytest.raises(ConfigurationError, match="x cannot be used for TLS"):
         open_transport("tls://127.0.0.1:1", ca="x")
-    for url in ("grpc://127.0.0.1:1", "grpcs://127.0.0.1:1"):
-        with pytest.raises(ConfigurationError, match="x cannot be used for TLS"):
-            open_transport(url, ca="x")
-        with pytest.raises(ConfigurationError, match="a key is for a certificate"):
-            open_transport(url, key="x")
     with pytest.raises(ConfigurationError, match="tls_cert"):
         ServerAccess(tls_key="x")
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -83,6 +84,15 @@ private:
         options.SetIntraOpNumThreads(1);
         return options;
     }
+    // onnxruntime 1.29 and later reports machine and model to its maker, unless this is set before it starts.
+    static const char* without_reports() {
+#ifdef _WIN32
+        if (!std::getenv("ORT_DISABLE_TELEMETRY")) _putenv_s("ORT_DISABLE_TELEMETRY", "1");
+#else
+        setenv("ORT_DISABLE_TELEMETRY", "1", 0);
+#endif
+        return "ue_rl";
+    }
     static std::int64_t size(const std::vector<std::int64_t>& shape) {  // of one row
         if (shape.empty()) return 0;
         return std::accumulate(shape.begin() + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -93,7 +103,7 @@ private:
     }
 
     std::int64_t obs_size_, act_size_;
-    Ort::Env env_{ORT_LOGGING_LEVEL_ERROR, "ue_rl"};
+    Ort::Env env_{ORT_LOGGING_LEVEL_ERROR, without_reports()};
     Ort::MemoryInfo memory_ = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
     Ort::Session session_;
     std::vector<std::int64_t> obs_shape_;

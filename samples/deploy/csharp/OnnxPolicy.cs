@@ -23,6 +23,16 @@ namespace UeRl
         /// <summary>JSON: spaces, names of the numbers, algorithm, normalisation, env steps of training.</summary>
         public string Description { get; }
 
+        // onnxruntime 1.29 and later reports machine and model to its maker, unless this is set before it starts. .NET
+        // hides what is set here from C on Unix: there the call stops all reports but the first.
+        static OnnxPolicy()
+        {
+            if (Environment.GetEnvironmentVariable("ORT_DISABLE_TELEMETRY") != null)
+                return;
+            Environment.SetEnvironmentVariable("ORT_DISABLE_TELEMETRY", "1");
+            OrtEnv.Instance().DisableTelemetryEvents();
+        }
+
         /// <param name="obs">Numbers of one observation, as the game has them.</param>
         /// <param name="act">Numbers of one action.</param>
         public OnnxPolicy(string file, int obs, int act)

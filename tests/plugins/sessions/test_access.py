@@ -16,6 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from websockets.sync.client import connect as dial_websocket
 
+import ue_rl
 from tests.support.command_line import run
 from tests.support.steps import advance, begin
 from ue_rl.connections.dialling import address_of, open_transport
@@ -43,6 +44,20 @@ def token(tmp_path: Path) -> Path:
 @pytest.fixture
 def wrong(tmp_path: Path) -> Path:
     return secret(tmp_path / "wrong", "another secret of these tests")
+
+
+@pytest.mark.parametrize("url", ["grpc://127.0.0.1:1", "grpcs://127.0.0.1:1"])
+def test_what_cannot_be_used_for_tls_is_named(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="x cannot be used for TLS"):
+        open_transport(url, ca="x")
+    with pytest.raises(ConfigurationError, match="a key is for a certificate"):
+        open_transport(url, key="x")
+
+
+def test_what_is_of_text_alone_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="carries no text") as caught:
+        ue_rl.connect("grpc://127.0.0.1:1", nul_terminated=True)
+    assert caught.value.field == "nul_terminated"
 
 
 def door(**files: Any) -> dict[str, Any]:

@@ -17,10 +17,20 @@ namespace Microsoft.ML.OnnxRuntime
         public OnnxRuntimeException(string text) : base(text) { }
     }
 
+    public sealed class OrtEnv
+    {
+        private static readonly OrtEnv One = new OrtEnv();
+
+        public static OrtEnv Instance() { return One; }
+
+        public void DisableTelemetryEvents() { Api.Check(Api.Of<Api.One>(6)(Api.Env)); }
+    }
+
     internal static class Api
     {
         internal delegate void Release(IntPtr a);
         internal delegate IntPtr Text(IntPtr status);
+        internal delegate IntPtr One(IntPtr a);
         internal delegate IntPtr GetTable(uint version);
         internal delegate IntPtr Make0(out IntPtr made);
         internal delegate IntPtr Make1(IntPtr a, out IntPtr made);

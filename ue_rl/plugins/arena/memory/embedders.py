@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ue_rl.plugins.arena.backends.openai_api import asking, openai_client
 from ue_rl.system.lazy import named_if_missing
+from ue_rl.system.onnx_runtime import import_onnxruntime
 
 _WORD = re.compile(r"[^\W_]+")
 _COMMON = frozenset(
@@ -83,7 +84,7 @@ class OnnxEmbedder:
     ) -> None:
         self._ids: Any = tokenizer
         with named_if_missing("OnnxEmbedder"):
-            runtime: Any = import_module("onnxruntime")
+            runtime = import_onnxruntime()
             if not callable(tokenizer):
                 read: Any = import_module("tokenizers").Tokenizer.from_file(str(tokenizer))
                 self._ids = lambda text: read.encode(text).ids

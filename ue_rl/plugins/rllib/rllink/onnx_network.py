@@ -7,7 +7,6 @@ files is refused before it is loaded.
 
 from __future__ import annotations
 
-import importlib
 import math
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.system.errors import ConfigurationError, UnsupportedNetwork
+from ue_rl.system.onnx_runtime import import_onnxruntime
 
 Array = NDArray[np.float32]
 _MOST_NUMBERS = 1 << 20
@@ -44,7 +44,7 @@ class OnnxNetwork:
         try:
             import onnx
 
-            onnxruntime: Any = importlib.import_module("onnxruntime")  # it has no types
+            onnxruntime = import_onnxruntime()
         except ImportError as error:
             what = "RLlink with Ray 2.41 to 2.48 sends ONNX files"
             cure = "pip install onnx onnxruntime -c constraints.txt"
