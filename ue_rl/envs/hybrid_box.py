@@ -71,8 +71,8 @@ class HybridBox(spaces.Box):
     def _prepare(self, tree: Space) -> None:
         self.tree = tree
         self.stretches = stretches_of(tree)
-        self._from_box = [leaf.form.from_box(leaf, np) for leaf, _, _ in self.stretches]
-        self._to_box = [leaf.form.to_box(leaf) for leaf, _, _ in self.stretches]
+        self._from_box = [(box, row, leaf.form.from_box(leaf, np)) for leaf, box, row in self.stretches]
+        self._to_box = [(box, row, leaf.form.to_box(leaf)) for leaf, box, row in self.stretches]
 
     def __getstate__(self) -> dict[str, Any]:
         """A model keeps its spaces: the tree alone, of which the rest is made."""
@@ -112,7 +112,7 @@ class HybridBox(spaces.Box):
                 cure="training has probably diverged: lower the learning rate",
             )
         rows = np.empty((len(given), self.tree.size), np.float32)
-        for (_, box, row), read in zip(self.stretches, self._from_box, strict=True):
+        for box, row, read in self._from_box:
             rows[:, row] = read(given[:, box])
         return rows
 
@@ -130,7 +130,7 @@ class HybridBox(spaces.Box):
     def from_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """The inverse of `decode`: rows of the wire, float32 [n, tree.size], as float32 [n, size], as `encode` does."""
         encoded = np.empty((len(rows), *self.low.shape), np.float32)
-        for (_, box, row), write in zip(self.stretches, self._to_box, strict=True):
+        for box, row, write in self._to_box:
             encoded[:, box] = write(rows[:, row])
         return encoded
 

@@ -18,7 +18,7 @@ from ue_rl.envs.spaces import observation_tree
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spaces.forms.base import MAX_EXACT
 from ue_rl.protocol.spaces.tree import Branch, Leaf, Space, beyond_exact, leaves
-from ue_rl.protocol.spaces.walks import Key, Path, fold, map_leaves
+from ue_rl.protocol.spaces.walks import Key, Path, fold
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import MalformedMessage
@@ -28,6 +28,7 @@ Observation = Any
 Rows: TypeAlias = NDArray[np.float32]
 Image: TypeAlias = "NDArray[np.uint8] | None"
 _Reader: TypeAlias = "Callable[[Rows, Image], Any]"
+_Put: TypeAlias = "Callable[[Any, Any, Sequence[int]], None]"
 
 
 class Observations:
@@ -48,9 +49,11 @@ class Observations:
         self._copy = copy
         self._tree = None
         self._take: Callable[[Any, int], Any] = _copy_of_row
+        self._put: _Put = _put_rows
         if tree is not None:
             self._tree = _reader(tree, zero_based)
             self._take = fold(tree, _taker, _taker_of_parts)
+            self._put = fold(tree, _putter, _putter_of_parts)
         self.plain = copy and tree is None
         self._parts: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
         if copy:
@@ -94,12 +97,7 @@ class Observations:
                     observation[env] = buffers.obs[env]
             return
         image = buffers.image
-        _assign(observation, envs, self._tree(buffers.obs[envs], image if image is None else image[envs]))
-
-    @staticmethod
-    def take(observation: Observation, other: Observation, envs: Sequence[int]) -> None:
-        """Takes these envs' observations over from another one that `read` gave."""
-        _assign(observation, envs, map_leaves(operator.itemgetter(envs), other))
+        self._put(observation, self._tree(buffers.obs[envs], image if image is None else image[envs]), envs)
 
 
 def _copy_of_row(seen: Any, env: int) -> Any:
@@ -121,11 +119,23 @@ def _taker_of_parts(node: Branch, parts: dict[Key, Any], _: Path) -> Callable[[A
     return lambda seen, env: tuple([take(seen[at], env) for at, take in pairs])
 
 
-def _assign(observation: Observation, envs: Sequence[int], new: Observation) -> None:
-    def put(old: Any, part: Any) -> None:
-        old[envs] = part
+def _putter(_: Leaf, __: Path) -> _Put:
+    """Takes rows over into what `read` gave of a leaf."""
+    return _put_rows
 
-    map_leaves(put, observation, new)
+
+def _put_rows(old: Any, new: Any, envs: Sequence[int]) -> None:
+    old[envs] = new
+
+
+def _putter_of_parts(node: Branch, parts: dict[Key, Any], _: Path) -> _Put:
+    pairs = list(parts.items())
+
+    def put(old: Any, new: Any, envs: Sequence[int]) -> None:
+        for key, each in pairs:
+            each(old[key], new[key], envs)
+
+    return put
 
 
 def _reader(space: Space, zero_based: bool) -> _Reader:

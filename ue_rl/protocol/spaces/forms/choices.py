@@ -126,7 +126,7 @@ class ChoicesForm(LeafForm):
         as_sent = self.from_trained(leaf, xp)
 
         def chosen(numbers: Any) -> Any:
-            return as_sent(xp.stack([xp.argmax(numbers[:, cut], 1) for cut in cuts], 1))
+            return as_sent(xp.concatenate([numbers[:, cut].argmax(1)[:, None] for cut in cuts], 1))
 
         return chosen
 
@@ -167,8 +167,10 @@ class DiscreteForm(ChoicesForm):
 
     def from_box(self, leaf: Leaf, xp: Any) -> Arrays:
         """See LeafForm; nothing is put together, which costs most of it."""
+        if not leaf.starts:
+            return lambda numbers: numbers.argmax(1)[:, None]
         as_sent = self.from_trained(leaf, xp)
-        return lambda numbers: as_sent(xp.argmax(numbers, 1)[:, None])
+        return lambda numbers: as_sent(numbers.argmax(1)[:, None])
 
     def space(self, leaf: Leaf, image_shape: tuple[int, ...]) -> Any:
         """See LeafForm."""
