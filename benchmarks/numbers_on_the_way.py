@@ -4,15 +4,17 @@
     python benchmarks/numbers_on_the_way.py --only "engine, C++"       # rows whose name begins so
 
 A million float32 and a million float64 values: every bit pattern is as likely as another, beside decimals of one to
-six digits, whole numbers and the values that people stumble over (SPECIAL). Engines show their action as
-their observation (float32), and take parameters (float64, a tenth as many), through ue_rl.connect; a row "options and
-infos" sends a reset's options, which the game shows as a step's info. Godot has fewer
-values (SLOW), and so have stores that take a transaction a value. What is not installed is left out, and said. A row
-says how many came back to the bit, which of SPECIAL did not, and as what; and what became of infinities and NaN: how
-they were written, and what came back or who refused them.
+six digits, whole numbers and the values that people stumble over (SPECIAL). Engines show their action as their
+observation (float32), and take parameters (float64, a tenth as many), through ue_rl.connect; a row "options and infos"
+sends a reset's options, which the game shows as a step's info. Godot has fewer values (SLOW), and so have stores that
+take a transaction a value. A row says how many came back to the bit, which of SPECIAL did not, and as what; and what
+became of infinities and NaN: how they were written, and what came back or who refused them.
 
-The rows of JSON need Debian's nlohmann-json3-dev, rapidjson-dev, libnewtonsoft-json5.0-cil,
-libmono-system-runtime-serialization4.0-cil and libmono-system-web-extensions4.0-cil.
+What is not installed becomes a row that says so, in the file too: run such rows by --only. They need g++, mcs and mono,
+Node and godot3-server; `pip install -c constraints.txt msgpack flatbuffers protobuf h5py pyarrow tensorboard
+mlflow-skinny wandb`; for Node's msgpack --node-modules FOLDER, where `npm install @msgpack/msgpack` was run; for JSON
+Debian's nlohmann-json3-dev, rapidjson-dev, libnewtonsoft-json5.0-cil, libmono-system-runtime-serialization4.0-cil and
+libmono-system-web-extensions4.0-cil.
 """
 
 from __future__ import annotations
