@@ -87,8 +87,8 @@ class LateEngine(LineEngine):
     # -- connections
 
     def _take(self, sock: socket.socket) -> None:
-        if self._admin is None:
-            self._admin = sock
+        if self.admin is None:
+            self.admin = sock
             channel = "PER_ENV" if self.case.channel == "per_env" else "SHARED"
             self._send(
                 sock,
@@ -96,8 +96,8 @@ class LateEngine(LineEngine):
                 f"FEATURES=SEED{',SEQ' if self.case.seq else ''}\n".encode(),
             )
         else:
-            self._envs.append(sock)
-        if len(self._envs) == (0 if self.case.channel == "shared" else len(self._tags)):
+            self.env_socks.append(sock)
+        if len(self.env_socks) == (0 if self.case.channel == "shared" else len(self._tags)):
             for send in self._waiting:
                 self._later(send)
             self._waiting.clear()
@@ -127,7 +127,7 @@ class LateEngine(LineEngine):
 
     def _answer(self, sock: socket.socket, line: bytes) -> None:
         text, _, number = line.decode().strip().partition(";SEQ=")
-        own = self._envs.index(sock) if sock in self._envs else None
+        own = self.env_socks.index(sock) if sock in self.env_socks else None
         rows = [self._row(dict(pair.split("=") for pair in ask.split(";")), own) for ask in text.split("||")]
         if own in (None, 0):
             self._think()
@@ -136,7 +136,7 @@ class LateEngine(LineEngine):
 
         def send(to: int | None = own) -> None:
             with contextlib.suppress(Exception):  # nobody is connected
-                LineEngine._send(self, self._admin if to is None else self._envs[to], answer)
+                LineEngine._send(self, self.admin if to is None else self.env_socks[to], answer)
 
         behind, self._behind = self._behind, []
         if self._requests == self.case.at and own in (None, 0, 1 if self.case.fault == "swap" else 0):

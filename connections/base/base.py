@@ -326,8 +326,8 @@ class BaseTransport(Carrier):
             reset[np.asarray(begin, np.intp)] = True
             acting(self.buffers, reset)
 
-    def _expect(self, resets: Resets | None, steps: bool) -> int:
-        """See `expect`."""
+    def expect_answers(self, resets: Resets | None, steps: bool) -> int:
+        """For carriers: what is awaited from now on; see ue_rl.connections.base.checks.expect."""
         return expect(self.buffers, self._agents, resets, steps)
 
     def _died(self, error: BaseException) -> None:

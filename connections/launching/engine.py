@@ -178,6 +178,13 @@ class LaunchedEngine:
                 return f"tcp://{_LOOPBACK[0]}:{self._port.number}"
             self._try_another_port(life, self._stranger)
 
+    @property
+    def pid(self) -> int | None:
+        """Of its process; None: none was started."""
+        if self._process is None:
+            return None
+        return self._process.pid
+
     def has_ended(self) -> bool:
         """Whether its process has; one that was not started has, too."""
         return self._process is None or self._process.ended.is_set()

@@ -229,7 +229,7 @@ class SharedMemoryConnection(BaseTransport):
         if self._plain is not None:
             self._plain.ask_resets(env_ids)
         else:
-            self._expect(resets, steps=actions is not None)
+            self.expect_answers(resets, steps=actions is not None)
             assert self.memory.ask is not None
             np.equal(self.buffers.pending, 1, out=self.memory.ask)
             note_resets(self.memory, self.spec, env_ids, resets)

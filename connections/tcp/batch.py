@@ -28,6 +28,9 @@ class TextBatch:
 
     Args:
         connections: whose engines they are; each with the compiled codec. wirings: theirs. buffers: of all.
+
+    Attributes:
+        kernels: sends and receives for all (ue_rl/protocol/text/_kernels.pyi); may be changed.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class TextBatch:
         self._slice_ms = self._links[0].timing.slice_ms
         self._codecs = [connection.codec for connection in connections]
         self._shape = len(buffers.obs), self._codecs[0].spec.act_size
-        self._fast: Any = load("kernels")
+        self.kernels: Any = load("kernels")
         self._fds = np.array([link.sock.fileno() for link in self._links], np.int32)
         self._unnumbered = readable(
             [link for link, codec in zip(self._links, self._codecs, strict=True) if not codec.numbered]
@@ -87,7 +90,7 @@ class TextBatch:
                 for connection in self._connections:
                     connection.buffers.infos.clear()
             self._asked_at = perf_counter()
-            sent = self._fast.send_lines(self._fds, lines)
+            sent = self.kernels.send_lines(self._fds, lines)
         except (UeRlError, TypeError, ValueError, BufferError):  # the connections say what is wrong
             return None
         finally:
@@ -118,7 +121,7 @@ class TextBatch:
         stride = self._stride
         since = perf_counter() - self._asked_at
         fill.fill(0)
-        at = self._fast.receive_lines(
+        at = self.kernels.receive_lines(
             self._fds, data, stride, fill, self._wanted, TRAINER_SPIN_US, self._slice_ms, self._came
         )
         if at != len(fill):

@@ -285,7 +285,7 @@ class TcpConnection(BaseTransport):
     def _finish_asking(self, left: bytes) -> None:
         self._use()
         try:
-            self._rows_due = self._expect(None, steps=True)
+            self._rows_due = self.expect_answers(None, steps=True)
             if left:
                 assert self._wiring is not None
                 self._wiring.links[0].send(left, self._now() + self.timeout)
@@ -322,7 +322,7 @@ class TcpConnection(BaseTransport):
         self._use()
         try:
             wiring = self._ready_wiring()
-            self._rows_due = self._expect(resets, steps=actions is not None)
+            self._rows_due = self.expect_answers(resets, steps=actions is not None)
             wiring.send(actions, resets, self._now() + self.timeout)
         except EngineDisconnected as error:
             raise self._ended(error) from error

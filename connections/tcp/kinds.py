@@ -26,7 +26,7 @@ class SingleTcpConnection(TcpConnection):
     def _open(self) -> EnvSpec:
         spec = super()._open()
         if spec.env_type is EnvType.RLBASE:
-            self._rows_due = self._expect(None, steps=False)
+            self._rows_due = self.expect_answers(None, steps=False)
             self._collect()  # RLBASE: the engine speaks first, one state before anything was asked
         return spec
 

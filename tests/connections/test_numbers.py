@@ -45,10 +45,10 @@ class Numbered(LineEngine):
         super().__init__("numbered", "127.0.0.1", N + 1, threaded=threaded)
 
     def _take(self, sock: socket.socket) -> None:
-        if self._admin is not None:
-            self._envs.append(sock)
+        if self.admin is not None:
+            self.env_socks.append(sock)
             return
-        self._admin = sock
+        self.admin = sock
         self.sessions += 1
         config = f"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT={N};VERSION=1;CHANNEL={self._channel}"
         self._send(sock, f"{config}{self._words}\n".encode())
@@ -60,7 +60,7 @@ class Numbered(LineEngine):
         rows = "VALUES=wind:0"
         if not asks.startswith("GET"):
             rows = "||".join(
-                f"OBS=0;REW=0;DONE=0;ENV={ask.partition('ENV=')[2] or self._envs.index(sock)}"
+                f"OBS=0;REW=0;DONE=0;ENV={ask.partition('ENV=')[2] or self.env_socks.index(sock)}"
                 for ask in asks.split("||")
             )
         struck = number == str(self._at)
@@ -259,7 +259,7 @@ class Forgetful(Numbered):
             return
         if self.sessions == 2 and self.late:
             late, self.late = self.late, ""
-            self._send(self._envs[0] if self._envs else sock, late.encode() + b"\n")
+            self._send(self.env_socks[0] if self.env_socks else sock, late.encode() + b"\n")
         super()._answer(sock, line)
 
 
@@ -303,7 +303,7 @@ def test_without_numbers_a_second_answer_that_is_there_is_found_before_the_next_
         connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel=channel, compiled=compiled)
         begin(connection)
         advance(connection, ACTIONS)
-        sock = engine._envs[1] if channel == "per_env" else engine._admin
+        sock = engine.env_socks[1] if channel == "per_env" else engine.admin
         assert sock is not None
         sock.sendall(b"OBS=0;REW=0;DONE=0;ENV=1\n")
         with pytest.raises(errors.UnexpectedMessage, match="nobody asked for"):

@@ -85,8 +85,8 @@ def _lose(times: int) -> dict[str, list[Any]]:
             seen["carrier"].append(transport.describe()["transport"])
             seen["mapped"].append(len(mapped()))
             seen["descriptors"].append(descriptors())
-            assert source._process is not None
-            os.kill(source._process.pid, signal.SIGKILL)
+            assert source.pid is not None
+            os.kill(source.pid, signal.SIGKILL)
             transport.send_actions(np.zeros((ENVS, 1), np.float32))
             assert transport.receive().lost == set(range(ENVS))
     return seen

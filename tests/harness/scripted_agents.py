@@ -63,13 +63,13 @@ class World(BaseTransport):
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
         check_actions(self.spec, actions)
-        self._expect(resets, steps=True)
+        self.expect_answers(resets, steps=True)
         self._todo = actions.copy(), resets
         self.received.append(actions.copy())
         self.requests.append("step" if resets is None else f"step, reset {list(resets.env_ids or ())}")
 
     def _ask_resets(self, resets: Resets) -> None:
-        self._expect(resets, steps=False)
+        self.expect_answers(resets, steps=False)
         self._todo = None, resets
         self.seeds.append(resets.seeds)
         self.requests.append("reset" if resets.env_ids is None else f"reset {list(resets.env_ids)}")

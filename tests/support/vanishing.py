@@ -36,6 +36,11 @@ def vanish_at(port: int) -> int:
     return _each(lambda sock: sock.getsockname()[1] == port, vanish)
 
 
+def cut_from(port: int) -> int:
+    """Ends all connections of this process to `port`, as a network does; how many there were."""
+    return _each(lambda sock: sock.getpeername()[1] == port, lambda sock: sock.shutdown(socket.SHUT_RDWR))
+
+
 def ask_each_second(port: int) -> int:
     """Sockets of this process that are connected to `port` ask for signs of life each second, where they ask at all."""
     return _each(lambda sock: sock.getpeername()[1] == port, _hurry)

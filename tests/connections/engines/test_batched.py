@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from tests.harness.several import Walk
 from tests.support.clocks import once
 from tests.support.same import assert_same
 from tests.support.steps import advance, begin
+from tests.support.waiting import eventually
 from ue_rl.bridges import VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.restarts import Restarts
@@ -227,52 +229,47 @@ def test_closed_by_another_thread_while_it_waits(carrier: str) -> None:
         free.set()
 
 
-def test_a_request_that_did_not_fit_its_socket_is_sent_to_its_end() -> None:
+class Narrow:
+    """Sockets of which the second takes three bytes."""
+
+    def __init__(self, kernels: Any) -> None:
+        self.receive_lines = kernels.receive_lines
+
+    @staticmethod
+    def send_lines(fds: Any, lines: list[bytes]) -> tuple[int, int]:
+        os.write(int(fds[0]), lines[0])
+        return 1, os.write(int(fds[1]), lines[1][:3])
+
+
+class Torn:
+    """Answers of which the second has come but for its last four bytes."""
+
+    def __init__(self, kernels: Any) -> None:
+        self.send_lines = kernels.send_lines
+
+    @staticmethod
+    def receive_lines(fds: Any, data: bytearray, stride: int, fill: Any, *_: Any) -> int:
+        for at, descriptor in enumerate(fds.tolist()):
+            with socket.socket(fileno=os.dup(descriptor)) as sock:
+                eventually(lambda: sock.recv(stride, socket.MSG_PEEK).endswith(b"\n"))
+                count = len(sock.recv(stride, socket.MSG_PEEK)) - (4 if at == 1 else 0)
+                data[at * stride : at * stride + count] = sock.recv(count)
+                fill[at] = count
+        return 1
+
+
+@pytest.mark.parametrize("kind", [Narrow, Torn])
+def test_what_did_not_go_over_in_one_go_goes_on_where_it_was(kind: Any) -> None:
+    """A request that did not fit its socket is sent to its end, and what has come of a line is not lost."""
     with engines("tcp", odd()) as transport:
         n = begun(transport)
         together = transport._once.together
-        fast, sends = together._fast, transport._parts[0].transport._wiring.links[0].sock
-
-        class Narrow:
-            receive_lines = staticmethod(fast.receive_lines)
-
-            @staticmethod
-            def send_lines(fds: Any, lines: list[bytes]) -> tuple[int, int]:
-                sends.sendall(lines[0])
-                return 1, transport._parts[1].transport._wiring.links[0].sock.send(lines[1][:3])
-
-        together._fast = Narrow
+        kernels = together.kernels
+        together.kernels = kind(kernels)
         assert step(transport) == n + 1
-        together._fast = fast
-        joined(transport, n + 1)
-
-
-def test_what_has_come_of_a_line_is_not_lost_where_its_end_has_not() -> None:
-    with engines("tcp", odd()) as transport:
-        n = begun(transport)
-        together, ends = transport._once.together, list[bytes]()
-        fast, collect, link = together._fast, together.collect, transport._parts[1].transport._wiring.links[0]
-
-        class Torn:
-            send_lines = staticmethod(fast.send_lines)
-
-            @staticmethod
-            def receive_lines(fds: Any, data: bytearray, stride: int, fill: Any, *rest: Any) -> int:
-                while fast.receive_lines(fds, data, stride, fill, *rest) != 3:
-                    pass
-                fill[1] -= 4
-                ends.append(bytes(data[stride + int(fill[1]) :][:4]))
-                return 1
-
-        def collect_and_go_on() -> Any:
-            took = collect()
-            link.lines.feed(ends[0])
-            return took
-
-        together._fast, together.collect = Torn, collect_and_go_on
-        assert step(transport) == n + 1
-        assert not transport._once.again
-        together._fast, together.collect = fast, collect
+        if kind is Torn:
+            assert not transport._once.again
+        together.kernels = kernels
         joined(transport, n + 1)
 
 

@@ -15,6 +15,7 @@ import ue_rl
 from tests.harness.several import MaskedWalk, Walk
 from tests.support.listening import nobody
 from tests.support.steps import advance, begin
+from tests.support.vanishing import can_vanish, cut_from
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.lifecycle import Change, LifeState
@@ -127,12 +128,13 @@ def test_an_engine_that_comes_back_is_dialled_again(carrier: str) -> None:
             host.close()
 
 
+@can_vanish
 def test_an_engine_that_was_only_disconnected() -> None:
     """The engine goes on and takes the next trainer: it is dialled at once."""
     with run_in_thread(Walk(2)) as served:
         env = ue_rl.connect(served.url, "tcp", reconnect=20, timeout=10)
         env.reset()
-        env.transport._parts[0].transport._admin.sock.shutdown(2)  # type: ignore[attr-defined]
+        assert cut_from(served.port)
         began = time.monotonic()
         _, _, dones, _ = env.step(A[:2])
         assert dones.all()

@@ -212,7 +212,7 @@ def test_what_a_dead_engine_leaves_is_ended_at_once(make: Make, token: str) -> N
     engine = make(SERVES.replace("c.sendall", "child = os.fork()\nif not child: time.sleep(60)\nc.sendall"))
     connection = engine.open(Listened())
     connection.sock.recv(10)
-    os.kill(engine._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
+    os.kill(engine.pid, signal.SIGKILL)  # type: ignore[arg-type]
     assert connection.sock.recv(10) == b""
     assert "SIGKILL" in str(engine.lost(gone()))
 

@@ -72,7 +72,7 @@ def _(engine: RightEngine) -> None:
         return answers
 
     engine.perform = performed
-    engine.refuse = lambda sock, sentence: engine._close_clients()
+    engine.refuse = lambda sock, sentence: engine.close_clients()
 
 
 # -- batches
@@ -84,7 +84,7 @@ def _(engine: RightEngine) -> None:
     engine.forget = asked.clear
 
     def together(asks: list[Ask]) -> list[Answer]:
-        if engine._envs:
+        if engine.env_socks:
             return perform(asks)
         asked.update({ask.env: ask for ask in asks})
         if len(asked) < engine.num_envs:
@@ -109,7 +109,7 @@ _LATER = ("wrong-env-acted", "unasked-env")
 
 @instead("perform", "partial-batch", "all-step", "the envs that are not named repeat their last action", also=_LATER)
 def _(engine: RightEngine, perform: Perform, asks: list[Ask]) -> list[Answer]:
-    if any(ask.action is not None for ask in asks) and not engine._envs:
+    if any(ask.action is not None for ask in asks) and not engine.env_socks:
         for env in set(range(engine.num_envs)) - {ask.env for ask in asks}:
             engine.points[env].step([0.5, 0.5])
     return perform(asks)
@@ -127,7 +127,7 @@ def _(engine: RightEngine) -> None:
             done()
             answer(sock, line)
 
-        if not busy[0] or engine._envs:
+        if not busy[0] or engine.env_socks:
             busy[0] = True
             engine.in_a_while(0.005, now)
 

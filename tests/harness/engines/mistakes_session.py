@@ -70,11 +70,11 @@ def _dies_when(name: str, says: str, cond: Callable[[RightEngine, socket.socket]
 
 
 def _is_early(engine: RightEngine, sock: socket.socket) -> bool:
-    return sock is engine._admin and not engine.said_already and not engine._envs
+    return sock is engine.admin and not engine.said_already and not engine.env_socks
 
 
-_dies_when("reset", "a connection that is reset ends it", lambda e, _: e._lost_by is not None, "serves-once")
-_dies_when("mid-request", "one that ends within a line", lambda e, sock: bool(e._partial.get(sock)))
+_dies_when("reset", "a connection that is reset ends it", lambda e, _: e.lost_by is not None, "serves-once")
+_dies_when("mid-request", "one that ends within a line", lambda e, sock: bool(e.partial.get(sock)))
 _dies_when("early", "one that ends before its first request", _is_early)
 instead("busy", "no-busy", "silent", "nothing is said to a second trainer", certain=False)(
     lambda engine, busy, sock: None
@@ -83,14 +83,14 @@ instead("busy", "no-busy", "silent", "nothing is said to a second trainer", cert
 
 @instead("_take", "env-socket-refused", "closed", "the first connection is the only one, whatever CHANNEL says")
 def _(engine: RightEngine, take: Greet, sock: socket.socket) -> None:
-    if engine._admin is None:
+    if engine.admin is None:
         take(sock)
     else:
-        engine._close(sock)
+        engine.close_one(sock)
 
 
 instead("busy", "disturbed-session", "ends", "a second trainer ends the session of the first")(
-    lambda engine, busy, sock: engine._close_clients()
+    lambda engine, busy, sock: engine.close_clients()
 )
 instead("busy", "two-at-once", "greeted", "a second trainer gets the handshake, too", certain=False)(
     lambda engine, busy, sock: engine.greet(sock)
@@ -136,5 +136,5 @@ _two_writes("newline", "the line feed has a write of its own", lambda data: len(
 @instead("perform", "slow", "grows", "a step takes 100 ms more once there were 60", certain=False)
 def _(engine: RightEngine, perform: Callable[[list[Ask]], list[Answer]], asks: list[Ask]) -> list[Answer]:
     engine.kept["steps"] = engine.kept.get("steps", 0) + 1
-    engine._wait(0.1 if engine.kept["steps"] > 60 else 0.0)
+    engine.rest(0.1 if engine.kept["steps"] > 60 else 0.0)
     return perform(asks)

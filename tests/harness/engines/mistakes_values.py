@@ -44,7 +44,7 @@ def _(engine: RightEngine, begin: Begin, ask: Ask) -> None:
 
 _seeded(
     "carriers-differ", "env-sockets", "episodes are others on env sockets",
-    lambda engine, ask: ask.seed + 1 if ask.seed is not None and engine._envs else ask.seed,
+    lambda engine, ask: ask.seed + 1 if ask.seed is not None and engine.env_socks else ask.seed,
 )  # fmt: skip
 
 

@@ -150,16 +150,16 @@ class RightEngine(LineEngine):
     def _take(self, sock: socket.socket) -> None:
         if not self.nodelay:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
-        if self._admin is None:
+        if self.admin is None:
             self._begin(sock)
-        elif self.channel != "SHARED" and not self.said_already and len(self._envs) < self.num_envs:
-            self._envs.append(sock)
+        elif self.channel != "SHARED" and not self.said_already and len(self.env_socks) < self.num_envs:
+            self.env_socks.append(sock)
         else:
             self.waiting.append(sock)
             self.busy(sock)
 
     def _begin(self, sock: socket.socket) -> None:
-        self._admin, self.said_already = sock, False
+        self.admin, self.said_already = sock, False
         self.greet(sock)
 
     def _greet(self, sock: socket.socket) -> None:
@@ -168,22 +168,22 @@ class RightEngine(LineEngine):
     def _gone(self, sock: socket.socket) -> None:
         if sock in self.waiting:
             self.waiting.remove(sock)
-            self._close(sock)
+            self.close_one(sock)
         else:
-            self._close_clients()
+            self.close_clients()
 
-    def _close_clients(self, reset: bool = False) -> None:
+    def close_clients(self, reset: bool = False) -> None:
         """Ends the session; the next trainer's begins."""
-        for sock in [sock for sock in self._partial if sock not in self.waiting]:
-            self._close(sock, reset)
-        self._envs.clear()
-        self._admin = None
+        for sock in [sock for sock in self.partial if sock not in self.waiting]:
+            self.close_one(sock, reset)
+        self.env_socks.clear()
+        self.admin = None
         self.later.clear()
         self.asked_ahead.clear()
         self.forget()
-        if self._stop.is_set() or self._listener is None:
+        if self.ending.is_set() or self.listener is None:
             for sock in self.waiting:
-                self._close(sock)
+                self.close_one(sock)
             self.waiting.clear()
         elif self.waiting:
             with contextlib.suppress(EngineStopped):
@@ -192,9 +192,9 @@ class RightEngine(LineEngine):
     def die(self) -> None:
         """Ends as a process does that has crashed."""
         self.alive = False
-        self._close_listener()
+        self.close_listener()
         self.forget = lambda: None
-        self._close_clients(reset=True)
+        self.close_clients(reset=True)
 
     def _turn(self) -> float | None:
         while self.later and self.later[0][0] <= time.monotonic():
@@ -213,22 +213,22 @@ class RightEngine(LineEngine):
         if sock in self.waiting:
             super()._cut(sock, data)
             return []
-        self.said_already = self.said_already or sock is self._admin
+        self.said_already = self.said_already or sock is self.admin
         lines = self.cut(sock, data)
-        if len(self._partial.get(sock, b"")) > _LIMIT:
+        if len(self.partial.get(sock, b"")) > _LIMIT:
             self.refuse(sock, "the line is too long")
             return []
         return lines
 
     def _answer(self, sock: socket.socket, line: bytes) -> None:
-        own, number = self._envs.index(sock) if sock in self._envs else None, b""
+        own, number = self.env_socks.index(sock) if sock in self.env_socks else None, b""
         if self.numbers and (found := _SEQ.search(line)):
             line, number = line[: found.start()], found[1]
         try:
             if self.parameters and _CALLS.match(line):
                 self.deliver(sock, self.echo(f"{self.call(line)}\n".encode(), number, True))
                 return
-            if self._envs and own is None:
+            if self.env_socks and own is None:
                 return  # the first connection carries no requests then
             if self.autoreset and own is None and line[:5] == b"NEXT=":
                 self.asked_ahead.update((ask.env, ask) for ask in self._parse(line.replace(b"NEXT=", b"ACT="), own))
@@ -259,9 +259,9 @@ class RightEngine(LineEngine):
 
     def _refuse(self, sock: socket.socket, sentence: str) -> None:
         text = "".join(c if c.isalnum() and c.isascii() else f"%{ord(c):02X}" for c in sentence if ord(c) < 128)
-        if self._admin is not None:
-            self._send(self._admin, f"ERROR={text}\n".encode())
-        self._close_clients()
+        if self.admin is not None:
+            self._send(self.admin, f"ERROR={text}\n".encode())
+        self.close_clients()
 
     def _parse(self, line: bytes, own: int | None) -> list[Ask]:
         asks = [self.read_row(row, own) for row in line.decode("utf-8", "replace").split("||")]

@@ -37,7 +37,7 @@ class Saying(LineEngine):
             return
         self._send(sock, self._greeting)
         if self._closes:
-            self._close(sock)
+            self.close_one(sock)
 
     def _answer(self, sock: socket.socket, line: bytes) -> None:
         self._send(sock, self._reply(self._count))

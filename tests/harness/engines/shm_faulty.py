@@ -107,7 +107,7 @@ class ShmFaultyEngine(FaultyEngine):
         sock.setblocking(True)
         bell = self._memory.bell(engine=True, sock=sock)
         try:
-            while not self._stop.is_set():
+            while not self.ending.is_set():
                 try:
                     now = bell.wait(seen, 0, ENGINE_SLICE_MS)
                 except ConnectionResetError:
@@ -123,14 +123,14 @@ class ShmFaultyEngine(FaultyEngine):
                         return
         finally:
             bell.release()
-        self._close_clients()
+        self.close_clients()
 
     def _frame(self, sock: socket.socket, bell: Bell) -> None:
         memory, script = self._memory, self.script
         assert memory.ask is not None
         assert memory.answered is not None
         if script.latency:
-            self._wait(script.latency)
+            self.rest(script.latency)
         memory.answered[:] = 0
         assert memory.answered_seq is not None
         memory.answered_seq[0] = bell.peek()
@@ -180,8 +180,8 @@ class ShmFaultyEngine(FaultyEngine):
         else:
             if kind is FaultKind.HALF_LINE:
                 memory.obs.reshape(-1)[: memory.obs.size // 2] = 7
-            self._close_listener()
-            self._close_clients(reset=kind is FaultKind.CRASH)
+            self.close_listener()
+            self.close_clients(reset=kind is FaultKind.CRASH)
             return False
         return True
 

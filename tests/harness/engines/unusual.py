@@ -81,9 +81,9 @@ def _(engine: RightEngine) -> None:
     take, forget, ended = engine._take, engine.forget, [False]
 
     def taken(sock: socket.socket) -> None:
-        if ended[0] and engine._admin is None:
+        if ended[0] and engine.admin is None:
             ended[0] = False
-            engine._close(sock)
+            engine.close_one(sock)
         else:
             take(sock)
 

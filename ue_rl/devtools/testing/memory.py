@@ -106,7 +106,7 @@ class MemoryTransport(BaseTransport):
         line = self._codec.encode_request(
             actions, resets, self.buffers
         )  # in either case: it refuses what is not finite
-        self._expect(resets, steps=True)
+        self.expect_answers(resets, steps=True)
         if self.through_codec:
             self._to_engine(line)
             return
@@ -118,7 +118,7 @@ class MemoryTransport(BaseTransport):
 
     def _ask_resets(self, resets: Resets) -> None:
         line = self._codec.encode_request(None, resets, self.buffers)
-        self._expect(resets, steps=False)
+        self.expect_answers(resets, steps=False)
         if self.through_codec:
             self._to_engine(line)
         else:

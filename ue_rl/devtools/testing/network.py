@@ -89,8 +89,8 @@ class FaultyNetwork(EngineLoop):
         self._hold_new = False
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         super().__init__("faulty-network", "127.0.0.1", 128)
-        assert self._listener is not None
-        self._watch(self._listener)
+        assert self.listener is not None
+        self._watch(self.listener)
 
     @property
     def count(self) -> int:
@@ -126,7 +126,7 @@ class FaultyNetwork(EngineLoop):
 
     def refuse(self) -> None:
         """Stops listening: further connections are refused. Open ones stay."""
-        self._do(self._close_listener)
+        self._do(self.close_listener)
 
     def accept(self) -> None:
         """Listens again, on the same port.
@@ -134,7 +134,7 @@ class FaultyNetwork(EngineLoop):
         Raises:
             OSError: another process has taken it.
         """
-        if self._listener is None:
+        if self.listener is None:
             listener = socket.create_server(self.address, backlog=128)
             self._do(lambda: self._use(listener))
 
@@ -160,11 +160,11 @@ class FaultyNetwork(EngineLoop):
             raise failed[0]
 
     def _use(self, listener: socket.socket) -> None:
-        self._listener = listener
+        self.listener = listener
         self._watch(listener)
 
     def _loop(self) -> None:
-        while not self._stop.is_set():
+        while not self.ending.is_set():
             now = time.monotonic()
             due = min((self._due(line, way) for line in self._lines for way in line.ways.values()), default=math.inf)
             ready = {key.fileobj for key, _ in self._selector.select(None if due == math.inf else max(0.0, due - now))}
@@ -172,7 +172,7 @@ class FaultyNetwork(EngineLoop):
                 self._wake_out.recv(4096)
                 while not self._jobs.empty():
                     self._jobs.get()()
-            if self._listener is not None and self._listener in ready:
+            if self.listener is not None and self.listener in ready:
                 self._take()
             for line in self._lines:
                 for way in line.ways.values():
@@ -189,8 +189,8 @@ class FaultyNetwork(EngineLoop):
         return max(way.pieces[0][0], way.not_before)
 
     def _take(self) -> None:
-        assert self._listener is not None
-        trainer, _ = self._listener.accept()
+        assert self.listener is not None
+        trainer, _ = self.listener.accept()
         try:
             engine = socket.create_connection(self._engine, timeout=5)
         except OSError:
@@ -276,6 +276,7 @@ class FaultyNetwork(EngineLoop):
                     reset_at_close(sock)
                 sock.close()
 
-    def _close_clients(self) -> None:
+    def close_clients(self) -> None:
+        """Closes every connection."""
         for line in self._lines:
             self._close_line(line, reset=False)

@@ -170,11 +170,11 @@ class FaultyEngine(LineEngine):
         self._accepted += 1
         # The listener goes before the handshake: a client that reads it must find the door closed.
         if self._accepted == self.script.accepts or self.script.close_after_handshake:
-            self._close_listener()
-        if self._admin is not None:
-            self._envs.append(sock)
+            self.close_listener()
+        if self.admin is not None:
+            self.env_socks.append(sock)
             return
-        self._admin = sock
+        self.admin = sock
         self.sessions += 1
         self._counts = [0] * self.num_envs
         self._silent = False
@@ -183,7 +183,7 @@ class FaultyEngine(LineEngine):
         if self.env_type == "RLBASE" and self.script.handshake == AUTO:
             self._send(sock, f"{self.good_row(0, 0)}\n".encode())
         if self.script.close_after_handshake:
-            self._close_clients()
+            self.close_clients()
 
     # -- answers and their faults
 
@@ -196,8 +196,8 @@ class FaultyEngine(LineEngine):
         if self._silent:
             return
         default = 0
-        if sock in self._envs:
-            default = self._envs.index(sock)
+        if sock in self.env_socks:
+            default = self.env_socks.index(sock)
         rows: list[str] = []
         struck: Fault | None = None
         for ask in line.split(b"||"):
@@ -211,13 +211,13 @@ class FaultyEngine(LineEngine):
                 struck = fault
             rows += self._rows(env, step, fault)
         between = "||"
-        if sock in self._envs:
+        if sock in self.env_socks:
             between = "\n"
         reply = b""
         if rows:
             reply = f"{between.join(rows)}\n".encode()
         if self.script.latency:
-            self._wait(self.script.latency)
+            self.rest(self.script.latency)
         if struck is None:
             self._send(sock, reply)
         else:
@@ -260,10 +260,10 @@ class FaultyEngine(LineEngine):
         if fault.kind is FaultKind.SILENCE:
             self._silent = True
         elif fault.kind in (FaultKind.DROP, FaultKind.CRASH, FaultKind.HALF_LINE):
-            self._close_listener()  # first: whoever sees the close must find the door closed too
+            self.close_listener()  # first: whoever sees the close must find the door closed too
             if fault.kind is FaultKind.HALF_LINE:
                 self._send(sock, reply[: len(reply) // 2])
-            self._close_clients(reset=fault.kind is FaultKind.CRASH)
+            self.close_clients(reset=fault.kind is FaultKind.CRASH)
         elif fault.kind is FaultKind.GARBAGE:
             noise = random.Random(0).randbytes(256).replace(b"\n", b"\0")
             self._send(sock, noise + b"\n")
@@ -279,4 +279,4 @@ class FaultyEngine(LineEngine):
         for start in range(0, len(data), size):
             super()._send(sock, data[start : start + size])
             if self.script.fragment_delay and start + size < len(data):
-                self._wait(self.script.fragment_delay)
+                self.rest(self.script.fragment_delay)

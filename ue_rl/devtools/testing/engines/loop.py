@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class EngineLoop:
     """What the engines of the harness have in common. Use as a context manager, or `start()` and `close()`.
 
-    A subclass implements `_loop`, which runs in the thread until `_stop` is set, and `_close_clients`.
+    A subclass implements `_loop`, which runs in the thread until `ending` is set, and `close_clients`.
 
     Args:
         name: of the thread.
@@ -27,16 +27,17 @@ class EngineLoop:
 
     Attributes:
         address: (host, port) listened on; host, port: its parts. url: as ue_rl.connect takes it.
+        For subclasses: ending: set when it is to end. listener: the listening socket; None: closed.
     """
 
     def __init__(self, name: str, host: str, backlog: int, *, threaded: bool = True, port: int = 0) -> None:
-        self._stop = threading.Event()
+        self.ending = threading.Event()
         self._failure: BaseException | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._watch(self._wake_out)
-        self._listener: socket.socket | None = socket.create_server((host, port), backlog=backlog)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self.listener: socket.socket | None = socket.create_server((host, port), backlog=backlog)
+        self.address: tuple[str, int] = self.listener.getsockname()[:2]
         self.host, self.port = self.address
         self.url = f"tcp://{self.host}:{self.port}"
         if not threaded:
@@ -52,7 +53,7 @@ class EngineLoop:
 
     def close(self) -> None:
         """Stops and closes everything; idempotent. Raises what the thread died of, if it did."""
-        self._stop.set()
+        self.ending.set()
         self._wake_in.close()
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join(10)
@@ -73,10 +74,10 @@ class EngineLoop:
     # -- for subclasses
 
     def _loop(self) -> None:
-        """Serves until `_stop` is set; waits in `_selector` only, so that close() can wake it."""
+        """Serves until `ending` is set; waits in `_selector` only, so that close() can wake it."""
         raise NotImplementedError
 
-    def _close_clients(self) -> None:
+    def close_clients(self) -> None:
         """Closes all connections; may be called twice."""
         raise NotImplementedError
 
@@ -90,26 +91,27 @@ class EngineLoop:
     def _send_all(self, sock: socket.socket, data: bytes) -> bool:
         """Sends `data`, as slowly as the client reads; False: the client is gone, or the engine is to stop."""
         view = memoryview(data)
-        while view and not self._stop.is_set():
+        while view and not self.ending.is_set():
             try:
                 view = view[sock.send(view) :]
             except (BlockingIOError, TimeoutError):
-                self._stop.wait(0.001)
+                self.ending.wait(0.001)
             except OSError:
                 return False
         return not view
 
-    def _close_listener(self) -> None:
-        if self._listener is not None:
-            self._unwatch(self._listener)
-            self._listener.close()
-            self._listener = None
+    def close_listener(self) -> None:
+        """From now on nobody can connect; idempotent."""
+        if self.listener is not None:
+            self._unwatch(self.listener)
+            self.listener.close()
+            self.listener = None
 
     # -- own
 
     def _close_all(self) -> None:
-        self._close_listener()
-        self._close_clients()
+        self.close_listener()
+        self.close_clients()
 
     def _run(self) -> None:
         try:
@@ -130,16 +132,20 @@ class LineEngine(EngineLoop):
 
     Args:
         name, host, port, backlog, threaded: see EngineLoop.
+
+    Attributes:
+        For subclasses: admin: the first connection. env_socks: those of single envs. partial: of each connection the
+            line that has begun. lost_by: how the last connection ended that did not end in order.
     """
 
     def __init__(self, name: str, host: str, backlog: int, port: int = 0, *, threaded: bool = True) -> None:
-        self._admin: socket.socket | None = None
-        self._envs: list[socket.socket] = []
-        self._partial: dict[socket.socket, bytes] = {}
-        self._lost_by: OSError | None = None  # how the last connection ended that did not end in order
+        self.admin: socket.socket | None = None
+        self.env_socks: list[socket.socket] = []
+        self.partial: dict[socket.socket, bytes] = {}
+        self.lost_by: OSError | None = None
         super().__init__(name, host, backlog, threaded=threaded, port=port)
-        assert self._listener is not None
-        self._watch(self._listener)
+        assert self.listener is not None
+        self._watch(self.listener)
 
     # -- for subclasses
 
@@ -153,13 +159,13 @@ class LineEngine(EngineLoop):
 
     def _cut(self, sock: socket.socket, data: bytes) -> list[bytes]:
         """What a read brought, as lines; an unfinished one is kept."""
-        *lines, self._partial[sock] = (self._partial[sock] + data).split(b"\n")
+        *lines, self.partial[sock] = (self.partial[sock] + data).split(b"\n")
         return lines
 
     def _gone(self, sock: socket.socket) -> None:
         """A connection has ended at its other side."""
-        if sock is self._admin or not self._envs:
-            self._close_clients()
+        if sock is self.admin or not self.env_socks:
+            self.close_clients()
         else:
             self._unwatch(sock)
 
@@ -174,28 +180,28 @@ class LineEngine(EngineLoop):
     # -- own
 
     def _loop(self) -> None:
-        while not self._stop.is_set():
+        while not self.ending.is_set():
             self._serve(self._turn())
 
     def _serve(self, wait: float | None) -> bool:
         ready = {key.fileobj for key, _ in self._selector.select(wait)}
         # In the order of the envs, whatever the selector's is: what a fault does to the envs behind it must not
         # depend on that. New connections come last, so that the end of an old one is seen first.
-        for sock in [sock for sock in self._partial if sock in ready]:
-            if sock in self._partial and not self._stop.is_set():  # it may have been closed in this round
+        for sock in [sock for sock in self.partial if sock in ready]:
+            if sock in self.partial and not self.ending.is_set():  # it may have been closed in this round
                 with contextlib.suppress(EngineStopped):
                     self._read(sock)
-        if self._listener is not None and self._listener in ready and not self._stop.is_set():
+        if self.listener is not None and self.listener in ready and not self.ending.is_set():
             with contextlib.suppress(EngineStopped):
                 self._accept()
         return bool(ready)
 
     def _accept(self) -> None:
-        assert self._listener is not None
-        sock, _ = self._listener.accept()
+        assert self.listener is not None
+        sock, _ = self.listener.accept()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.settimeout(0.05)
-        self._partial[sock] = b""
+        self.partial[sock] = b""
         self._watch(sock)
         self._take(sock)
 
@@ -204,33 +210,35 @@ class LineEngine(EngineLoop):
             data = sock.recv(65536)
         except OSError as error:
             data = b""
-            self._lost_by = error
+            self.lost_by = error
         if not data:
             self._gone(sock)
             return
         for line in self._cut(sock, data):
-            if line.strip() and sock in self._partial:  # an answer may have ended the session
+            if line.strip() and sock in self.partial:  # an answer may have ended the session
                 self._answer(sock, line)
 
-    def _wait(self, seconds: float) -> None:
-        if self._stop.wait(seconds):
+    def rest(self, seconds: float) -> None:
+        """Waits; raises EngineStopped where it is to end meanwhile."""
+        if self.ending.wait(seconds):
             raise EngineStopped
 
     def _send(self, sock: socket.socket, data: bytes) -> None:
         if not self._send_all(sock, data):
-            self._close_clients()
+            self.close_clients()
             raise EngineStopped
 
-    def _close(self, sock: socket.socket, reset: bool = False) -> None:
+    def close_one(self, sock: socket.socket, reset: bool = False) -> None:
         """Closes one connection; `reset`: with a RST."""
         self._unwatch(sock)
-        self._partial.pop(sock, None)
+        self.partial.pop(sock, None)
         if reset:
             reset_at_close(sock)
         sock.close()
 
-    def _close_clients(self, reset: bool = False) -> None:
-        for sock in list(self._partial):
-            self._close(sock, reset)
-        self._envs.clear()
-        self._admin = None
+    def close_clients(self, reset: bool = False) -> None:
+        """Closes every connection; `reset`: with a RST."""
+        for sock in list(self.partial):
+            self.close_one(sock, reset)
+        self.env_socks.clear()
+        self.admin = None

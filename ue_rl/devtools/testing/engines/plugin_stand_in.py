@@ -134,13 +134,13 @@ class PluginStandIn(EngineLoop):
             raise ValueError("action_ticks needs one number per env")
         options = {"obs_size": obs_size, "act_size": act_size, "episode_length": episode_length}
         self._slots = [_Slot(TinyTask(i, decimals=decimals, **options), durations[i]) for i in range(self.num_envs)]
-        self._admin: socket.socket | None = None
+        self.admin: socket.socket | None = None
         self._awaits_command = False  # RLBASE: the state has been sent
         super().__init__("stand-in", host, self.num_envs + 1, threaded=not manual, port=port)
-        assert self._listener is not None
-        self._listener.setblocking(False)
+        assert self.listener is not None
+        self.listener.setblocking(False)
         if accept_interval == 0:
-            self._watch(self._listener)
+            self._watch(self.listener)
 
     # -- the test's side
 
@@ -173,11 +173,11 @@ class PluginStandIn(EngineLoop):
 
     def _loop(self) -> None:
         due = time.monotonic()
-        while not self._stop.is_set() and self.aborted is None:
+        while not self.ending.is_set() and self.aborted is None:
             self._tick()
             if self._tick_rate is not None:
                 due = max(due + 1 / self._tick_rate, time.monotonic() - 1 / self._tick_rate)
-                self._stop.wait(max(0.0, due - time.monotonic()))
+                self.ending.wait(max(0.0, due - time.monotonic()))
             elif not self._busy():
                 waits = self._accept_interval > 0 and self._accepting
                 if not waits:
@@ -188,7 +188,7 @@ class PluginStandIn(EngineLoop):
 
     @property
     def _accepting(self) -> bool:
-        return self._listener is not None and (self._admin is None or not self.all_connected)
+        return self.listener is not None and (self.admin is None or not self.all_connected)
 
     def _busy(self) -> bool:
         if self.env_type == "RLBASE" and self._slots[0].sock is not None and not self._awaits_command:
@@ -299,18 +299,18 @@ class PluginStandIn(EngineLoop):
         now = time.monotonic()
         if not self._accepting or now < self._next_accept:
             return
-        assert self._listener is not None
+        assert self.listener is not None
         try:
-            sock, _ = self._listener.accept()
+            sock, _ = self.listener.accept()
         except BlockingIOError:
             return
         finally:
             self._next_accept = now + self._accept_interval
         sock.setblocking(False)
-        if self._admin is None:
-            self._admin = sock
+        if self.admin is None:
+            self.admin = sock
             if self.env_type == "RLBASE":
-                self._close_listener()  # a client that reads the handshake must find the door closed
+                self.close_listener()  # a client that reads the handshake must find the door closed
             self._send_all(sock, f"{self.handshake}\n".encode())
             if self.env_type != "RLBASE":
                 return
@@ -319,8 +319,8 @@ class PluginStandIn(EngineLoop):
         slot.open = True
         if not self.all_connected:
             return
-        if self._listener is not None:
-            self._unwatch(self._listener)  # it stays open: one too many waits in the kernel
+        if self.listener is not None:
+            self._unwatch(self.listener)  # it stays open: one too many waits in the kernel
         for other in self._slots:
             assert other.sock is not None
             self._watch(other.sock)
@@ -367,10 +367,11 @@ class PluginStandIn(EngineLoop):
         if slot.open and slot.sock is not None:
             self._send_all(slot.sock, f"{text}\n".encode())
 
-    def _close_clients(self) -> None:
+    def close_clients(self) -> None:
+        """Closes every connection."""
         for slot in self._slots:
             if slot.sock is not None:
                 slot.open = False
                 slot.sock.close()
-        if self._admin is not None:
-            self._admin.close()
+        if self.admin is not None:
+            self.admin.close()

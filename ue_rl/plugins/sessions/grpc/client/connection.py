@@ -197,7 +197,7 @@ class GrpcConnection(BaseTransport):
         self._send(request, resets, steps=False)
 
     def _send(self, request: messages.StepAllRequest, resets: Resets | None, steps: bool) -> None:
-        self._expect(resets, steps)
+        self.expect_answers(resets, steps)
         self._answer = self._step_all(request, timeout=self.timeout, metadata=self.access.metadata)
 
     def _collect(self) -> None:
