@@ -123,9 +123,13 @@ def test_a_wrong_state_is_the_games_fault_by_name(state: Any, kind: type[Excepti
 
 
 @pytest.mark.parametrize("result", [None, 1.0, (1.0,), (1.0, False, False, {}), {"reward": 1}])
-def test_a_reward_without_done_is_the_games_fault_by_name(result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    game = counter(1)
-    monkeypatch.setattr(game, "calculate_reward_for_env", lambda env: result)
+def test_a_reward_without_done_is_the_games_fault_by_name(result: Any) -> None:
+    class Wrong(Counter):
+        def calculate_reward_for_env(self, env_id: int) -> Any:
+            return result
+
+    game = bridge(1, kind=Wrong, obs_size=2)
+    game.start_training()
     ask(game, 2)
     with pytest.raises(errors.MalformedMessage, match="whether the episode is over") as caught:
         game.update_rl(0)

@@ -146,11 +146,14 @@ async def test_a_trainer_that_breaks_the_protocol_is_dropped_by_name(
         await closed(following)
 
 
+class Infinite(Sum):
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        self.outbox.obs.fill(np.nan)
+
+
 async def test_a_game_that_gives_nan_ends_the_session_by_name(caplog: pytest.LogCaptureFixture) -> None:
-    hosted = bridge()
-    async with hosting(hosted) as server:
+    async with hosting(bridge(kind=Infinite)) as server:
         trainer = await greeted(server)
-        hosted.step_envs = lambda actions, env_ids: hosted.outbox.obs.fill(np.nan)  # type: ignore[method-assign]
         with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
             assert await ask(trainer, "ACT=1;ENV=0||ACT=1;ENV=1\n") == "OBS=nan;REW=0.0;DONE=0;ENV=0\n"
             assert await is_closed_by_the_server(trainer)

@@ -6,8 +6,6 @@ import contextlib
 import logging
 import os
 import re
-import resource
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -19,6 +17,7 @@ import pytest
 
 import ue_rl
 from tests.connections.shm_games import N, Sum, ones
+from tests.support.full import no_file_beyond
 from tests.support.segments import own_segments
 from tests.support.steps import begin, totals
 from ue_rl.bridges import (
@@ -255,14 +254,8 @@ def test_what_cannot_be_taken_goes_on_in_text_and_says_why(
             ue_rl.connect(server.url, "shm", timeout=5)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no file there may be too large")
-def test_where_there_is_no_memory_to_offer_the_server_serves_text(
-    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
-) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    request.addfinalizer(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**25, before[1]))
-    with run_in_thread(Sum(), upgrader=ShmUpgrader(ring_size=2**26)) as server:
+def test_where_there_is_no_memory_to_offer_the_server_serves_text(caplog: pytest.LogCaptureFixture) -> None:
+    with no_file_beyond(2**25), run_in_thread(Sum(), upgrader=ShmUpgrader(ring_size=2**26)) as server:
         with contextlib.closing(ue_rl.connect(server.url)) as env:
             assert isinstance(env.transport, MultiTcpConnection)
             env.reset()

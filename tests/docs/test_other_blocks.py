@@ -186,15 +186,18 @@ def test_the_upgrade_is_that_of_the_code() -> None:
     assert ready.split()[3].partition("<")[0] in offer.refuse_line("x").decode()
 
 
-def test_the_presets_are_those_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template, "_installed", lambda what, variable, names: names[0])
-    monkeypatch.setattr(template.os.path, "isdir", lambda path: path == "PROJECT")
+def test_the_presets_are_those_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("godot4", "UnrealEditor-Cmd"):
+        (tmp_path / name).touch(0o755)
+    (tmp_path / "PROJECT").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", ".")
     shown = " ".join(" ".join(block.text for block in of("text") if block.label == "preset").split())
     for preset, path in (("godot", "PROJECT"), ("godot", "GAME"), ("unity", "GAME"), ("unreal", "GAME")):
         program, options = template.PRESETS[preset](path)
-        words = [f"'{word}'" if " " in word else word for word in (*program, *options)]
+        words = [f"'{word}'" if " " in word else word.removeprefix("./") for word in (*program, *options)]
         assert " ".join(words).replace("'-ExecCmds", "'-ExecCmds") in shown, preset
-    assert template.PRESETS["unreal-editor"]("PROJECT.uproject")[0][0] in shown
+    assert template.PRESETS["unreal-editor"]("PROJECT.uproject")[0][0].removeprefix("./") in shown
 
 
 def test_no_text_is_left_over() -> None:

@@ -117,6 +117,7 @@ class FragileTransport(MemoryTransport):
         self._resetting = True
 
     def _collect(self) -> None:
+        self._source.waited.append(self.timeout)
         self._source.may_break("collect_resets" if self._resetting else "collect")
         super()._collect()
 
@@ -135,7 +136,7 @@ class FragileSource:
         breaks: where the engine is lost next: "open", "ask", "ask_resets", "collect", "collect_resets", "call"; each
             entry strikes once. error: what is raised there.
         bridges: of each life so far. losses: errors that `lost` was told. closed: `close` was called. started: how
-            often `start` was called.
+            often `start` was called. waited: the timeout of each answer that was waited for.
     """
 
     def __init__(self, make: Callable[[int], Any], name: str = "memory", **options: Any) -> None:
@@ -144,6 +145,7 @@ class FragileSource:
         self.error: Callable[[], UeRlError] = lambda: EngineDisconnected("the engine went away", fault="engine")
         self.bridges: list[Any] = []
         self.losses: list[UeRlError] = []
+        self.waited: list[float] = []
         self.closed = False
         self.started = 0
 

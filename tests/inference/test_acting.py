@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from gymnasium import spaces
 from sb3_contrib import TQC, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, HerReplayBuffer
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.envs import BitFlippingEnv
@@ -98,7 +99,7 @@ def test_a_policy_of_hindsight_replay_acts_and_is_exported(tmp_path: Path) -> No
 def test_no_trainer_is_made(
     algorithm: Any, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = make(algorithm, **{**options, "buffer_size": 8} if "buffer_size" in options else options)
+    model: BaseAlgorithm = make(algorithm, **{**options, "buffer_size": 8} if "buffer_size" in options else options)
     if "buffer_size" in options:
         model.buffer_size = options["buffer_size"]
     if "n_steps" in options:

@@ -12,6 +12,7 @@ import torch as th
 from gymnasium import spaces
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import FlattenExtractor
 
 from tests.inference.converting import edited_by, export_by
@@ -21,7 +22,7 @@ from ue_rl.inference.export import graph
 from ue_rl.system.errors import ExportError
 
 
-def answering(monkeypatch, model, change):
+def answering(monkeypatch, model: BaseAlgorithm, change):
     """predict() gives what `change` makes of its actions, the number of the call, from 1, and what was given."""
     real, calls = model.predict, itertools.count(1)
 
@@ -113,7 +114,8 @@ def test_the_file_may_be_off_by_four_times_what_predict_is(off, refused, path, m
 
     A thousand times what float32 loses on the way, so that its share is none of the figures'.
     """
-    model, span = make(), np.array([4.0, 6.5])
+    model: BaseAlgorithm = make()
+    span = np.array([4.0, 6.5])
     real = model.predict
 
     def predict(obs, **kwargs):
@@ -362,7 +364,7 @@ def test_dropout_is_off_in_the_file_and_on_again_in_the_model(path):
 
 def test_a_policy_that_draws_numbers_of_its_own_is_named(path, monkeypatch):
     """Neither float32 nor the file is to blame."""
-    model = make()
+    model: BaseAlgorithm = make()
     forward = model.policy.action_net.forward
     monkeypatch.setattr(model.policy.action_net, "forward", lambda latent: forward(latent) + th.rand(1))
     with pytest.raises(ExportError, match="acts differently each time that it is given the same typical observation"):

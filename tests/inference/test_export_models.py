@@ -11,6 +11,7 @@ import torch as th
 from gymnasium import spaces
 from sb3_contrib import QRDQN, TQC, TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3.common.policies import BasePolicy
 
 from tests.support.models import BOX, export_briefly, make, rows, vector
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
@@ -148,7 +149,7 @@ def test_bad_statistics_files(path, tmp_path):
 def elsewhere(monkeypatch):
     """There may be no GPU here, so the device of a policy is only said to be another."""
 
-    def say(policy):
+    def say(policy: BasePolicy):
         device = property(lambda self: th.device("cuda" if self is policy else "cpu"))
         monkeypatch.setattr(type(policy), "device", device)
 

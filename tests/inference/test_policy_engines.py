@@ -262,6 +262,8 @@ async def test_without_descriptors_it_says_so_once_serves_on_and_accepts_later(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(asyncio.constants, "ACCEPT_RETRY_DELAY", 0.02)
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["message"]))
     async with serving(pendulum) as server:
         engine = await server.dial()
         await until(lambda: server.greeted == 1)
@@ -274,8 +276,6 @@ async def test_without_descriptors_it_says_so_once_serves_on_and_accepts_later(
         assert not caplog.records[0].exc_info
         full = False
         assert numbers(await ask(waiting, "OBS=1,0,0\n"))
-        told: list[Any] = []
-        server._handler_before = lambda loop, context: told.append(context["message"])
         server.loop.call_exception_handler({"message": "something else"})
         assert told == ["something else"]
     assert asyncio.get_running_loop().get_exception_handler() is not None

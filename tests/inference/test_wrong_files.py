@@ -152,7 +152,7 @@ def without_a_layer(net):
     layer.bias.zero_()
 
 
-def other_activation(net):
+def other_activation(net: nn.Module):
     for module in net.modules():
         for name, child in module.named_children():
             if isinstance(child, (nn.Tanh, nn.ReLU, nn.ELU)):

@@ -143,28 +143,22 @@ def test_an_engine_that_comes_back_as_another_game_is_refused() -> None:
 
 @pytest.mark.parametrize("resets", [None, [1]])
 def test_once_an_engine_was_waited_for_in_vain_the_others_are_given_less(
-    resets: list[int] | None, monkeypatch: pytest.MonkeyPatch
+    resets: list[int] | None,
 ) -> None:
     """They have had as much time as it: engines that all hang must not cost a timeout each."""
     sources = [FragileSource(lambda life, at=at: Walk(2, at), f"m{at}") for at in (0, 2, 4, 6)]  # type: ignore[misc]
     transport = EnginesTransport(sources, restarts=Restarts())
     begin(transport)
-    waited: list[tuple[int, float]] = []
-    for part in transport._parts:
+    for part, source in zip(transport._parts, sources, strict=True):
         assert isinstance(part.transport, FragileTransport)
-
-        def collect(of: Any = part.transport, number: int = part.number, go_on: Any = part.transport._collect) -> None:
-            waited.append((number, of.timeout))
-            go_on()
-
-        part.transport._collect = collect  # type: ignore[method-assign]
         part.transport.timeout = 60.0
+        source.waited.clear()
     for source in (sources[1], sources[3]):
         source.breaks, source.error = ["collect"], lambda: errors.EngineTimeout("too late", fault="engine")
     assert advance(transport, 0, resets).lost == {2, 3, 6, 7}
-    assert waited == [(0, 60), (1, 60), (2, 0.5), (3, 0.5)]
+    assert [source.waited for source in sources] == [[60], [60], [0.5], [0.5]]
     advance(transport, 0, [2, 3, 6, 7])
-    assert waited[4:] == [(0, 60), (2, 60)]  # and as long as ever the next time
+    assert [source.waited[1:] for source in sources] == [[60], [30], [60], [30]]  # and as long as ever the next time
 
 
 def test_ctrl_c_is_no_loss() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pytest
 
@@ -98,8 +99,12 @@ def test_who_breaks_the_protocol_is_sent_to_the_check() -> None:
 
 def test_only_the_time_in_which_an_engine_plays_counts(clock: list[float]) -> None:
     """An engine that loads for 40 s and dies after a step would never be lost twice within a window of 60 s."""
-    transport, fragile = two(restarts=Restarts(3, 60), timing=timed(clock))
-    made, fragile._make = fragile._make, lambda life: (clock.__setitem__(0, clock[0] + 40), made(life))[1]
+
+    def loaded(*args: Any, **options: Any) -> Walk:
+        clock[0] += 40
+        return Walk(*args, **options)
+
+    transport, fragile = two(loaded, restarts=Restarts(3, 60), timing=timed(clock))
     env = UnrealVecEnv(transport)
     env.reset()
 

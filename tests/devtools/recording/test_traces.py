@@ -17,6 +17,7 @@ import zstandard
 from click.testing import CliRunner
 
 from tests.harness.exactness import Drift, bridge, differ, new
+from tests.support.full import no_file_beyond
 from tests.support.waiting import eventually
 from ue_rl.bridges import VectorAgentsBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.cli import cli
@@ -352,18 +353,12 @@ def test_a_trace_keeps_to_its_size_and_says_what_went(path: Path, caplog: pytest
     assert raw / sum(sum(a.size for a in m.arrays.values()) for m in messages) < 5
 
 
-def test_a_full_disk_ends_the_trace_and_not_the_session(
-    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_the_trace_and_not_the_session(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     transport = RecordingTransport(MemoryTransport(Counter()), path)
     transport.connect()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(transport.writer, "_frame", full)
-    transport.writer.filled(0.0)
-    steps(transport)
+    with no_file_beyond(path.stat().st_size):
+        transport.writer.filled(0.0)
+        steps(transport)
     assert "not recorded any further" in caplog.text
 
 

@@ -292,10 +292,12 @@ def test_raw_client_waits_no_longer_than_told() -> None:
             client.line()
 
 
-@pytest.mark.parametrize("make", [lambda: PluginStandIn(num_envs=1), lambda: FaultyEngine(num_envs=1)])
-def test_a_harness_that_breaks_says_so_when_closed(make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = make()
-    monkeypatch.setattr(engine, "_send_all", None)
+@pytest.mark.parametrize("kind", [PluginStandIn, FaultyEngine])
+def test_a_harness_that_breaks_says_so_when_closed(kind: Any) -> None:
+    class Broken(kind):  # type: ignore[misc]
+        _send_all = None
+
+    engine = Broken(num_envs=1)
     with pytest.raises(TypeError, match="not callable"), engine:
         with RawClient(engine.address) as client:
             assert client.read_to_end() == b""  # its sockets went with it

@@ -165,6 +165,8 @@ instead(
 instead("follow", "autoreset-wrong", "seed", "the seed that was sent ahead is not used", autoreset=True)(
     lambda engine, follow, answers: [replace(ask, seed=None) for ask in follow(answers)]
 )
-way("autoreset-wrong", "unknown", "AUTORESET is announced, and NEXT ends the session", autoreset=True)(
-    lambda engine: setattr(engine, "autoreset", False)
-)
+
+
+@way("autoreset-wrong", "unknown", "AUTORESET is announced, and NEXT ends the session", autoreset=True)
+def _(engine: RightEngine) -> None:
+    engine.autoreset = False

@@ -58,9 +58,10 @@ def instead(hook: str, mistake: str, name: str, says: str, **more: Any) -> Calla
     """A decorator of what takes a hook's place: it gets the engine, the hook as it was, and the hook's arguments."""
 
     def add(new: Any) -> Any:
-        way(mistake, name, says, **more)(
-            lambda engine: setattr(engine, hook, partial(new, engine, getattr(engine, hook)))
-        )
+        def plant(engine: RightEngine) -> None:
+            setattr(engine, hook, partial(new, engine, getattr(engine, hook)))
+
+        way(mistake, name, says, **more)(plant)
         return new
 
     return add
@@ -88,7 +89,11 @@ def line(mistake: str, name: str, says: str, edit: Callable[[bytes], bytes], **m
 
 def config(mistake: str, name: str, says: str, edit: Callable[[str], str], **more: Any) -> None:
     """Edits the handshake."""
-    way(mistake, name, says, **more)(lambda engine: setattr(engine, "config", edit(engine.config)))
+
+    def plant(engine: RightEngine) -> None:
+        engine.config = edit(engine.config)
+
+    way(mistake, name, says, **more)(plant)
 
 
 def sometimes(edit: Edit, when: Callable[[Answer], bool]) -> Edit:

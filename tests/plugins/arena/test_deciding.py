@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.full import no_file_beyond
 from ue_rl.plugins.arena import (
     AgentArena,
     AgentBehavior,
@@ -23,7 +24,6 @@ from ue_rl.plugins.arena import (
 )
 from ue_rl.plugins.arena.log import decisions_in, summaries_in
 from ue_rl.plugins.arena.memory import SlidingWindow
-from ue_rl.plugins.arena.memory.lines import JsonLines
 from ue_rl.plugins.arena.scenes import Foraging
 from ue_rl.system.errors import ConfigurationError, ResourceExhausted
 
@@ -302,17 +302,13 @@ def test_it_is_never_called_twice_at_once() -> None:
     assert max(most) == 1
 
 
-def test_a_full_disk_ends_the_log_and_not_the_game(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(JsonLines, "append", full)
-    (episode,) = AgentArena.play(Foraging(), RulesBehavior(), log=RunLog(tmp_path))
+def test_a_full_disk_ends_the_log_and_not_the_game(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = RunLog(tmp_path)
+    with no_file_beyond(0):
+        (episode,) = AgentArena.play(Foraging(), RulesBehavior(), log=log)
     assert episode.ticks > 10
     assert [record.message for record in caplog.records] == [
-        "the log ends here, the game goes on: [Errno 28] No space left on device"
+        "the log ends here, the game goes on: [Errno 27] File too large"
     ]
 
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -291,15 +290,18 @@ def test_render_and_what_is_drawn_into_it(pictures: Game) -> None:
     assert not (cleared[..., 0] - cleared[..., 1] > 60).any()
 
 
-def test_a_bridge_without_opengl_says_what_to_do(game: Game, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_bridge_without_opengl_says_what_to_do(
+    game: Game, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     from ue_rl.plugins.mujoco import cameras
-    from ue_rl.plugins.mujoco.library import mj
 
     def fails(*_: Any) -> None:
         raise RuntimeError("no display")
 
-    monkeypatch.setattr(mj, "Renderer", fails)
-    monkeypatch.setattr(cameras, "failures", [])  # neither of another test nor for one
+    monkeypatch.setattr(pytest.importorskip("mujoco"), "Renderer", fails)
+    before = cameras.failures[:]
+    request.addfinalizer(lambda: cameras.failures.__setitem__(slice(None), before))
+    cameras.failures.clear()  # neither of another test nor for one
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(CommandFailed, match=r"OpenGL cannot be used here.*no display"):

@@ -96,11 +96,11 @@ class GameClock:
     """A trainer's clock: whenever it looks at it while it waits, `turn` is called."""
 
     def __init__(self, turn: Callable[[], object] = lambda: None) -> None:
-        self.turn = turn
+        self.at_each_look = turn
         self.timing = Timing(self.now)
 
     def now(self) -> float:
-        self.turn()
+        self.at_each_look()
         return time.monotonic()
 
 
@@ -113,7 +113,7 @@ def unhosted(
     with ShmHost(game, **options) as host:
         with SharedMemoryConnection(host.name, timeout=10, timing=clock.timing) as connection:
             if ticking:
-                clock.turn = lambda: host.tick(0)
+                clock.at_each_look = lambda: host.tick(0)
             yield host, connection
 
 

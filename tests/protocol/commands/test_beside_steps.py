@@ -85,7 +85,7 @@ def test_a_frame_that_comes_during_a_request_is_not_lost() -> None:
         connection.send_actions(np.ones((3, 1), np.float32))
         commands = connection.commands
         assert host.tick(0), "the step was not answered"
-        clock.turn = lambda: host.tick(0)
+        clock.at_each_look = lambda: host.tick(0)
         commands.ping()
         buffers = connection.receive()
         assert buffers.infos == {env: {"step": 1.0} for env in range(3)}

@@ -38,10 +38,10 @@ def test_late_answers_are_never_taken_for_others() -> None:
     with unhosted(Game(), ticking=False, clock=clock) as (host, connection):
         commands = connection.commands
         for stamp in range(20):
-            clock.turn = lambda: None
+            clock.at_each_look = lambda: None
             with pytest.raises(errors.EngineTimeout):
                 commands.request(1001, M.PingT(stamp=1000 + stamp), timeout=0)
-            clock.turn = lambda: host.tick(0)
+            clock.at_each_look = lambda: host.tick(0)
             assert commands.request(1001, M.PingT(stamp=stamp)).stamp == 2 * stamp
         assert commands.poll() == []
         connection.send_actions(np.ones((3, 1), np.float32))
@@ -57,9 +57,9 @@ def test_a_late_answer_to_a_trainer_that_left_does_not_reach_the_next() -> None:
                 with pytest.raises(errors.EngineTimeout):
                     connection.commands.request(1001, M.PingT(stamp=100), timeout=0)
                 host.tick(0)  # answers it
-                clock.turn = lambda: host.tick(0)
+                clock.at_each_look = lambda: host.tick(0)
                 assert connection.commands.request(1001, M.PingT(stamp=stamp)).stamp == 2 * stamp
-                clock.turn = lambda: None
+                clock.at_each_look = lambda: None
                 with pytest.raises(errors.EngineTimeout):
                     connection.commands.request(1001, M.PingT(stamp=200), timeout=0)
             let_go(host)

@@ -124,7 +124,7 @@ def test_an_engine_that_dies_during_a_request(how: str, slack: float) -> None:
 def test_an_engine_that_closes_during_a_request() -> None:
     clock = GameClock()
     with unhosted(Game(), ticking=False, clock=clock) as (host, connection):
-        clock.turn = host.close
+        clock.at_each_look = host.close
         with pytest.raises(errors.EngineDisconnected, match=r"ended the session: .*the engine stops"):
             connection.commands.request(Method.PING, M.PingT())
 

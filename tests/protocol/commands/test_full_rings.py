@@ -41,7 +41,7 @@ def test_a_full_ring_to_the_engine(slack: float) -> None:
         with pytest.raises(errors.RingFull):
             connection.commands.send(2000, timeout=0.01)
         host.tick(0)
-        clock.turn = lambda: host.tick(0)
+        clock.at_each_look = lambda: host.tick(0)
         connection.commands.ping()
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -122,13 +123,14 @@ def test_a_signal(tmp_path: Path, where: str, number: str, ends: type[BaseExcept
     if where == "rollout":
         callbacks.append(At(50, kill))
     else:
-        train = model.train
+        learner: BaseAlgorithm = model
+        train = learner.train
 
         def killed() -> None:
             kill()
             train()
 
-        model.train = killed  # type: ignore[method-assign]
+        learner.train = killed  # type: ignore[method-assign]
     with pytest.raises(ends) as caught:
         model.learn(288, callback=callbacks)
     assert type(caught.value) is ends, "a kind of KeyboardInterrupt would end a script with exit code 1"
@@ -281,7 +283,8 @@ def test_a_forked_child_saves_nothing(tmp_path: Path, warm_cli: WarmCli) -> None
 
 
 def test_an_exception_in_train_takes_the_state_as_it_is(tmp_path: Path) -> None:
-    autosave, model = begun("ppo", env_of(), tmp_path, signals=False)
+    autosave, resumed = begun("ppo", env_of(), tmp_path, signals=False)
+    model: BaseAlgorithm = resumed
     model.train = broken  # type: ignore[method-assign]
     with pytest.raises(Broken) as caught:
         model.learn(288, callback=autosave)

@@ -29,17 +29,22 @@ Make = Callable[[], asyncio.Protocol]
 
 
 class Refusals:
-    """Logs who was refused, a line a second: a crowd must not fill the disk, nor keep the loop busy with its names."""
+    """Logs who was refused, a line a second: a crowd must not fill the disk, nor keep the loop busy with its names.
 
-    def __init__(self, log: logging.Logger, who: str) -> None:
+    Args:
+        log: where to. who: in words, of everybody. now: seconds, as time.monotonic.
+    """
+
+    def __init__(self, log: logging.Logger, who: str, now: Callable[[], float] = time.monotonic) -> None:
         self._log = log
+        self._now = now
         self._who = who
         self._quiet_until = 0.0
         self._untold = 0
 
     def log(self, peer: str, why: str) -> None:
         """One more."""
-        now = time.monotonic()
+        now = self._now()
         if now < self._quiet_until:
             self._untold += 1
             return

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.plugins.sessions.realtime.games import OneByOne
+from tests.support.full import no_file_beyond
 from tests.support.steps import advance, begin
 from tests.support.traces import overflow
 from tests.support.waiting import eventually
@@ -194,18 +195,12 @@ def test_a_replay_is_an_engine_of_one_env(tmp_path: Path) -> None:
             assert got.dones[0]
 
 
-def test_a_full_disk_ends_the_recording_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
+def test_a_full_disk_ends_the_recording_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def play(session: Session) -> list[Any]:
         assert session.recorder is not None
-        trace = session.recorder.trace
-        monkeypatch.setattr(trace, "_frame", full)
-        trace.filled(0.0)  # the next message is due
-        return [session.advance(2).tick, session.advance(2).tick]
+        with no_file_beyond((tmp_path / "it_s.replay").stat().st_size):
+            session.recorder.trace.filled(0.0)  # the next message is due
+            return [session.advance(2).tick, session.advance(2).tick]
 
     assert recorded(tmp_path, OneByOne, play)[1] == [2, 4]
     assert caplog.text.count("is not recorded any further") == 1
