@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -19,8 +20,11 @@ from tests.support.games import Steps, Sum
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.connections.dialling import open_transport
+from ue_rl.connections.launching.template import Template
+from ue_rl.connections.shm.upgrade import UpgradeRefused
 from ue_rl.devtools.check import Options, check
 from ue_rl.devtools.check.checks import CHECKS
+from ue_rl.protocol.access.client_access import ClientAccess
 from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
@@ -29,13 +33,14 @@ ROOT = Path(__file__).parents[2]
 CERTS = ROOT / "tests" / "security" / "certs"
 # Who dials an engine: what all of these print may name only what all of them have.
 DIALS = ("train", "check", "inspect", "play")
-SHARED = (
-    "connections/tcp",
-    "connections/shm",
-    "connections/base",
-    "ue_rl/protocol/access/client_access.py",
-    "ue_rl/protocol/text",
-)
+
+
+def file_of(thing: Any) -> str:
+    """Where a class or a module is defined."""
+    return Path(inspect.getfile(thing)).resolve().relative_to(ROOT).as_posix()
+
+
+SHARED = ("connections/tcp", "connections/shm", "connections/base", file_of(ClientAccess), "ue_rl/protocol/text")
 # Said only where restarts, or another dial, were asked for.
 LOST = ("connections/engines", "connections/launching")
 LOSES = ("train",)
@@ -69,11 +74,10 @@ def named(places: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("places", "commands"), [(SHARED, DIALS), (LOST, LOSES)])
 def test_an_error_names_no_option_that_its_command_lacks(places: tuple[str, ...], commands: tuple[str, ...]) -> None:
     theirs = {  # of programs that are not ours, or of the engine's command, which the text names
-        ("connections/launching/template.py", option)
-        for option in ("--port", "--seed", "--envs", "--fixed-fps", "--path")
+        (file_of(Template), option) for option in ("--port", "--seed", "--envs", "--fixed-fps", "--path")
     } | {
-        ("connections/launching/template.py", "--headless"),
-        ("connections/shm/upgrade.py", "--shm"),
+        (file_of(Template), "--headless"),
+        (file_of(UpgradeRefused), "--shm"),
     }  # `ue-rl serve --shm`
     had = set.intersection(*[options_of(name) for name in commands])
     lacking = [(file, option) for file, option in named(places) if option not in had and (file, option) not in theirs]

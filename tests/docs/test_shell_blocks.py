@@ -19,6 +19,7 @@ from typing import Any
 import click
 import pytest
 
+import ue_rl.cli.train as train_command
 from tests.docs.blocks import ROOT, Block, blocks, every, pages
 from tests.harness.warm_cli import WarmCli
 from ue_rl.bridges import run_in_process
@@ -71,8 +72,8 @@ def only_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(path: Path) -> dict[str, Any]:
         return read_config(path) if path.parts[0] == "samples" else {}
 
-    monkeypatch.setattr("ue_rl.cli.train.read_config", read)
-    monkeypatch.setattr("ue_rl.cli.train.resolve", stop)
+    monkeypatch.setattr(train_command, "read_config", read)
+    monkeypatch.setattr(train_command, "resolve", stop)
     monkeypatch.chdir(ROOT)
 
 

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 # What a training run imports sooner or later; torch._dynamo is loaded by the first optimizer, for 1.5 s.
 TRAINING = (
     "torch._dynamo", "torch.utils.tensorboard", "matplotlib.backends.backend_agg", "matplotlib.font_manager",
-    "matplotlib.figure", "ue_rl.cli.train", "ue_rl.training.sb3", "ue_rl.training.engine",
-    "ue_rl.inference.export.sb3",
+    "matplotlib.figure", "imports_of_a_run",
 )  # fmt: skip
 
 

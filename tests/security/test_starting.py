@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from ue_rl.cli import cli
 from ue_rl.system.errors import ConfigurationError, UntrustedFile
 from ue_rl.system.trust.files import trusting
+from ue_rl.training import config
 from ue_rl.training.config import read_config, require_origin, signed_yaml
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
@@ -106,7 +107,7 @@ def test_a_file_that_changes_between_two_looks_starts_nothing(tmp_path: Path, mo
         file.write_text(next(texts))
         return read_mapping(path, field)
 
-    monkeypatch.setattr("ue_rl.training.config.read_mapping", changed)
+    monkeypatch.setattr(config, "read_mapping", changed)
     words = ["train", "--config", str(file), "--log-dir", str(tmp_path), "--start-timeout", "0.5"]
     assert isinstance(CliRunner().invoke(cli, words).exception, UntrustedFile)
     assert not (tmp_path / "ran").exists()

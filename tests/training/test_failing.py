@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine
 from ue_rl.system import errors
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.evaluation import HELD_OUT
+from ue_rl.training.learner import Learner
 
 
 def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None:
@@ -79,8 +81,8 @@ def test_a_run_with_a_checkpoint_is_kept_whatever_fails_at_its_end(
     def late(*_: Any) -> None:
         raise errors.ExportError("not today")
 
-    monkeypatch.setattr("ue_rl.training.learner.shutil.copyfile", full)  # so that the run before is not deleted yet
-    monkeypatch.setattr("ue_rl.training.learner.Learner._evaluate", late)
+    monkeypatch.setattr(shutil, "copyfile", full)  # so that the run before is not deleted yet
+    monkeypatch.setattr(Learner, "_evaluate", late)
     words = f"{DIALLED} --timesteps 64 --run-id x --no-export --force --log-dir"
     refused(words, tmp_path, cartpole, by=errors.ExportError)
     assert RunDirectory(tmp_path / "x").store().env_steps == 64

@@ -19,6 +19,7 @@ from stable_baselines3.common.logger import Figure, KVWriter
 from tests.support.acting import at_step
 from tests.training.test_evaluation import Near, Said, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.training import TrainingReport, evaluation, learner, seeds
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, LookingOn, RunNumbers
 from ue_rl.training.options import TrainOptions
@@ -116,7 +117,7 @@ def test_an_engine_that_cannot_draw_is_asked_once_a_film(
         asked.append(1)
         breaks()
 
-    monkeypatch.setattr("ue_rl.envs.vec_env.UnrealVecEnv.env_method", render)
+    monkeypatch.setattr(UnrealVecEnv, "env_method", render)
     done(run(tmp_path, "r", timesteps=64, url=url, video_freq=32, eval_episodes=0))
     assert len(asked) == 2
 

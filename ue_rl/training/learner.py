@@ -36,7 +36,7 @@ from ue_rl.training.writing import Episodes, WriteGuard, sentence
 if TYPE_CHECKING:
     from ue_rl.inference import ExportReport
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("ue_rl.training.learner")  # `ue-rl train` knows it by this name
 
 
 class Learner(ABC):

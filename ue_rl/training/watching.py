@@ -14,7 +14,7 @@ from ue_rl.envs.journal_transport import journal_of
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.training.symptoms import Symptoms
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("ue_rl.training.watching")  # `ue-rl train` knows it by this name
 _LOSSES_EVERY = 64  # rollouts of an algorithm whose rollouts are single steps
 
 

@@ -19,7 +19,7 @@ from ue_rl.system.errors import UeRlError, printable
 from ue_rl.training.reading import WINDOW, EpisodeTable
 from ue_rl.training.report import TrainingReport
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("ue_rl.training.writing")  # `ue-rl train` knows it by this name
 EVALUATIONS = "evaluations.csv"
 _EVERY = 0.2  # seconds between two reports of progress
 

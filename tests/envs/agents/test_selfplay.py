@@ -184,7 +184,7 @@ def test_a_full_disk_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     callback.pool = FullDisk(tmp_path / "opponents", 1200)
     model.learn(256, callback=callback)
     assert model.num_timesteps == 256
-    said = [record.getMessage() for record in caplog.records if record.name == "ue_rl.envs.agents.selfplay"]
+    said = [record.getMessage() for record in caplog.records if record.name == SelfPlay.__module__]
     assert len(said) == 1
     assert "No space left on device" in said[0]
 

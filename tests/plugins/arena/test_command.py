@@ -78,7 +78,7 @@ def test_what_a_file_says_holds_for_every_command(tmp_path: Path, monkeypatch: p
         asked.append((game.max_ticks, options))
         return real(game, behaviors, **options)
 
-    monkeypatch.setattr("ue_rl.plugins.arena.evals.evaluate", evaluate)
+    monkeypatch.setattr(evals, "evaluate", evaluate)
     assert said("eval", "crafting", "--config", config, "--seeds", "1", "--json", table).exit_code == 0
     assert [(row["label"], row["episodes"]) for row in json.loads(table.read_text())] == [("random", 2)]
     assert asked == [(3, {"episodes": 2, "seeds": range(7, 8), "deadline": 5.0})]
@@ -87,7 +87,7 @@ def test_what_a_file_says_holds_for_every_command(tmp_path: Path, monkeypatch: p
     assert [(each["seed"], each["ticks"]) for each in played] == [(7, 3), (8, 3)]
     assert said("run", "crafting", "--config", config, "--set", "seed=null").exit_code == 0
     served: list[Any] = []
-    monkeypatch.setattr("ue_rl.plugins.arena.AgentArena.run", lambda arena, ready: served.append(arena.deadline))
+    monkeypatch.setattr(AgentArena, "run", lambda arena, ready: served.append(arena.deadline))
     for words in ((), ("--deadline", "2s")):
         assert said("serve", "--agent", "a=rules", "--config", config, *words).exit_code == 0
     assert said("serve").exit_code == 0

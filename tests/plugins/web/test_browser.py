@@ -18,6 +18,7 @@ pytest.importorskip("stable_baselines3", reason="the extra train is not installe
 from click.testing import CliRunner
 
 import ue_rl
+import ue_rl.cli.train as train_command
 from tests.plugins.web.pages import CHROMIUM, WEB, Page, free_port
 from tests.support.waiting import eventually
 from ue_rl.cli.train import train
@@ -120,7 +121,7 @@ def understood(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         seen.append(given)
         raise errors.ConfigurationError("stopped")
 
-    monkeypatch.setattr("ue_rl.cli.train.resolve", stop)
+    monkeypatch.setattr(train_command, "resolve", stop)
     return seen
 
 

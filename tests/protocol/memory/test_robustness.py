@@ -21,6 +21,7 @@ from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_process, run_in_thread, run_shm_in_thread
 from ue_rl.bridges.hosting import UpgradableSession
+from ue_rl.bridges.shm import segment as engine_segment
 from ue_rl.bridges.shm.upgrade import ShmSession
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
@@ -304,7 +305,7 @@ def test_over_tcp_a_trainer_whose_pid_is_not_to_be_seen_is_not_taken_for_dead(mo
     with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
         monkeypatch.setattr(processes, "alive", lambda *_: False)  # both are in containers of their own
         # Else the engine's next segment would have those of all other workers deleted: their engines seem dead, too.
-        monkeypatch.setattr("ue_rl.bridges.shm.segment.reclaim_stale", list)
+        monkeypatch.setattr(engine_segment, "reclaim_stale", list)
         with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=20.0) as connection:
             for _ in range(3):
                 begin(connection)

@@ -24,7 +24,7 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.protocol.spaces.walks import zip_leaves
 from ue_rl.system.errors import ConfigurationError, UntrustedFile
-from ue_rl.training import RunDirectory, TrainOptions, train
+from ue_rl.training import RunDirectory, TrainOptions, teaching, train
 from ue_rl.training.demonstrations.dataset import EPISODES, DemoEpisode, DemoRecorder, read
 from ue_rl.training.demonstrations.trees import stacked
 
@@ -284,7 +284,7 @@ def test_a_policy_is_cloned_before_it_learns_and_a_resumed_run_clones_no_more(
 ) -> None:
     from ue_rl.training.demonstrations.cloning import clone
 
-    monkeypatch.setattr("ue_rl.training.teaching.clone", partial(clone, epochs=100))  # of 1000, which it would take
+    monkeypatch.setattr(teaching, "clone", partial(clone, epochs=100))  # of 1000, which it would take
     options = TrainOptions(
         bc=str(cart_pole), timesteps=128, url=cartpole, seed=1, log_dir=str(tmp_path), run_id="run", export=False,
         eval_episodes=4, hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 1, "learning_rate": 1e-5},

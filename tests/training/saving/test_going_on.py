@@ -22,6 +22,7 @@ from ue_rl.protocol.calls.parameters import randomize
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 from ue_rl.training import Curriculum
+from ue_rl.training.saving import autosave
 from ue_rl.training.saving.autosave import AutoSave
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -253,7 +254,7 @@ def test_a_run_without_resume_keeps_what_it_can(tmp_path: Path, caplog: pytest.L
 def test_a_checkpoint_whose_state_has_another_form_is_read_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ue_rl.training.saving.autosave.FORMAT", 1)
+    monkeypatch.setattr(autosave, "FORMAT", 1)
     learn("ppo", env_of(), tmp_path, callbacks=[At(100, broken)])
     monkeypatch.undo()
     caplog.set_level(logging.WARNING)
