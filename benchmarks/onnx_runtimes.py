@@ -16,6 +16,7 @@ import base64
 import datetime
 import json
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -161,6 +162,14 @@ def in_sample(language: str, case: Any) -> Any:
     return np.array(done.stdout.replace(",", ".").split(), np.float32).reshape(len(rows), act)
 
 
+def processor() -> str:
+    """Its kind, and on Linux its name: the last digits depend on it, and whether OpenVINO computes in bfloat16."""
+    names: list[str] = []
+    if Path("/proc/cpuinfo").exists():
+        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text("utf-8"))
+    return ", ".join([platform.machine(), *names[:1]])
+
+
 def version_of(python: str, package: str) -> str:
     """The installed version; "" where it is not."""
     code = f"from importlib.metadata import version; print(version({package!r}))"
@@ -291,7 +300,7 @@ def main() -> None:
         for case in cases(Path(folder), names):
             table[case.name] = {name: cell(case, act(case)) for name, act in run.items()}
             print(case.name, {name: shown(one) for name, one in table[case.name].items()}, file=sys.stderr, flush=True)
-    about = {"date": datetime.date.today().isoformat(), "machine": platform.machine(), "versions": versions}
+    about = {"date": datetime.date.today().isoformat(), "machine": processor(), "versions": versions}
     held = {**about, "cases": table}
     print(f"| | {' | '.join(f'{name} {versions[name]}' for name in run)} |")
     print(f"|---|{'---|' * len(run)}")

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.exported_cases import cases
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -21,3 +23,9 @@ def test_the_table_is_that_of_the_measurement(monkeypatch: pytest.MonkeyPatch) -
     for row in benchmark.summary(held):
         assert row in page
     sys.modules.pop("onnx_runtimes")
+
+
+def test_a_case_alone_is_that_of_the_whole_table(tmp_path: Path) -> None:
+    *_, among = cases(tmp_path, ("PPO, Box", "TD3"))
+    (alone,) = cases(tmp_path, ("TD3",))
+    assert (alone.feeds["obs"] == among.feeds["obs"]).all()

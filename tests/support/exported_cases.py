@@ -69,8 +69,9 @@ class Case:
 
 
 def cases(folder: Path, names: tuple[str, ...] = tuple(MODELS)) -> Iterator[Case]:
-    """Export the files into `folder`."""
-    for number, name in enumerate(names):
+    """Export the files into `folder`; a case is the same, whichever others there are."""
+    for name in names:
+        number = list(MODELS).index(name)
         model = MODELS[name]()
         file = folder / f"{number}.onnx"
         report = export_onnx(model, file)
