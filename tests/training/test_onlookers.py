@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -95,7 +96,7 @@ def test_a_report_that_fails_ends_nothing(tmp_path: Path, url: str, names: list[
 def test_a_checkpoint_is_saved_whatever_becomes_of_its_copies(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learner.shutil, "copyfile", breaks)
+    monkeypatch.setattr(shutil, "copyfile", breaks)
     said = Said()
     done(run(tmp_path, "r", said, timesteps=64, url=url, eval_episodes=0))
     assert sum("it is broken" in text for text in said.texts) == 1

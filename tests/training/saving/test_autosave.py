@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -95,7 +95,8 @@ def test_zero_minutes_are_no_minutes(tmp_path: Path) -> None:
 def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str, asked: int) -> None:
     env = env_of("sac", Frail)
     autosave, model = begun("sac", env, tmp_path / "parts")
-    setattr(env.transport, what, asked)
+    transport = cast(Frail, env.transport)
+    setattr(transport, what, asked)
     with pytest.raises(errors.EngineDisconnected):
         model.learn(288, callback=autosave)
     assert autosave.last is not None
@@ -195,7 +196,7 @@ def test_two_that_save_are_told_of_the_same_end(tmp_path: Path, what: str) -> No
     ends: dict[str, Callable[[], object]] = {
         "signal": lambda: os.kill(os.getpid(), signal.SIGINT),
         "callback": broken,
-        "engine": lambda: setattr(env.transport, "lasts", 3),
+        "engine": lambda: setattr(cast(Frail, env.transport), "lasts", 3),
         "end": lambda: None,
     }
     model = savers[0].resume(PPO, env) or new("ppo", env)
