@@ -320,12 +320,15 @@ class WindowsMappings:
     """Named mappings of Windows, which are no files.
 
     Args:
-        api: the system's calls; None: the standard library's `_winapi`. map_memory: as `mmap.mmap` of Windows.
+        api: the system's calls; None: the standard library's `_winapi`. map_memory: as `mmap.mmap` of Windows, and it
+            where it is None.
     """
 
-    def __init__(self, api: Any = None, map_memory: Callable[..., mmap.mmap] = mmap.mmap) -> None:
+    def __init__(self, api: Any = None, map_memory: Callable[..., mmap.mmap] | None = None) -> None:
         if api is None:
             api = importlib.import_module("_winapi")
+        if map_memory is None:
+            map_memory = mmap.mmap
         self._api = api
         self._map = map_memory
 
