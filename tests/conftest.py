@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.util
 import os
@@ -9,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -123,9 +125,28 @@ def result(_ahead: Ahead, request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def slack() -> float:
-    """The unit of every assert on time: UE_RL_TEST_SLACK, or twice as many processes as each core has; at least 1."""
-    load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
-    return float(os.environ.get("UE_RL_TEST_SLACK", max(1.0, 2 * load)))
+    """The unit of every assert on time: UE_RL_TEST_SLACK, or how slow this machine is times how busy it is; at least 1.
+
+    Busy: twice as many processes as each core has.
+    """
+    if "UE_RL_TEST_SLACK" in os.environ:
+        return float(os.environ["UE_RL_TEST_SLACK"])
+    load = 0.0
+    if hasattr(os, "getloadavg"):
+        load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return _slowness() * max(1.0, 2 * load)
+
+
+@functools.cache
+def _slowness() -> float:
+    """How much longer this processor takes for a loop than the one for which seconds were chosen (2 ms); at least 1."""
+    tries = []
+    for _ in range(5):
+        began = time.thread_time()
+        for _ in range(100_000):
+            pass
+        tries.append(time.thread_time() - began)
+    return max(1.0, min(tries) / 0.002)
 
 
 @pytest.fixture

@@ -323,7 +323,9 @@ def readable(links: Sequence[Link]) -> Callable[[], bool]:
         for fd in fds:
             poller.register(fd, select.POLLIN)
         return lambda: bool(poller.poll(0))
-    return lambda: any(select.select(fds[i : i + 500], [], [], 0)[0] for i in range(0, len(fds), 500))
+    # Windows has no poll; its select takes descriptors of any number, 512 at once.
+    batches = [fds[i : i + 500] for i in range(0, len(fds), 500)]
+    return lambda: any(select.select(batch, [], [], 0)[0] for batch in batches)  # noqa: TID251
 
 
 def _would_block(error: OSError) -> bool:

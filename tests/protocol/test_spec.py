@@ -30,7 +30,7 @@ BUDGET = 0.2  # seconds of this process: a handshake comes within the trainer's 
         ("OBS=4;ACT=999999999;ACT_SPACE=MULTI_BINARY(999999999)", "ACT_SPACE"),
     ],
 )
-def test_a_short_handshake_costs_little_whatever_it_asks_for(config: str, refused: str | None) -> None:
+def test_a_short_handshake_costs_little_whatever_it_asks_for(config: str, refused: str | None, slack: float) -> None:
     line = f"CONFIG:{config};VERSION=1".encode()
     begun = time.process_time()
     if refused is None:
@@ -40,7 +40,7 @@ def test_a_short_handshake_costs_little_whatever_it_asks_for(config: str, refuse
         with pytest.raises(errors.HandshakeError) as caught:
             decode_handshake(line)
         assert caught.value.field == refused
-    assert time.process_time() - begun < BUDGET
+    assert time.process_time() - begun < BUDGET * slack
 
 
 @pytest.mark.parametrize("size", [1, 3, MAX_LISTED + 1, MAX_NUMBERS])

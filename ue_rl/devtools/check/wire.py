@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from contextlib import suppress
@@ -17,6 +16,7 @@ from ue_rl.protocol.text.handshake import MAX_HANDSHAKE, decode_handshake
 from ue_rl.protocol.text.notices import notice_of
 from ue_rl.system.errors import AccessRefused, UeRlError
 from ue_rl.system.keepalive import reset_at_close
+from ue_rl.system.readiness import ready_to_read
 
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 _ALERT = b"\x15\x03"  # what TLS answers to text begins with
@@ -157,7 +157,7 @@ class Wire:
 
     def _read(self, deadline: float) -> None:
         left = max(deadline - time.perf_counter(), 0.0)
-        if not select.select([self.sock], [], [], left)[0]:
+        if not ready_to_read([self.sock], left):
             raise Silent(self.unread)
         try:
             piece = self.sock.recv(1 << 16)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from contextlib import suppress
+
+from ue_rl.system.readiness import ready_to_read
 
 
 class RawClient:
@@ -52,7 +53,7 @@ class RawClient:
 
     def has_data(self) -> bool:
         """Whether anything (data or the peer's close) is there to be read; does not wait."""
-        return bool(self._buffer) or bool(select.select([self.sock], [], [], 0)[0])
+        return bool(self._buffer) or bool(ready_to_read([self.sock], 0.0))
 
     def read_to_end(self) -> bytes:
         """Everything until the peer closes or resets the connection.

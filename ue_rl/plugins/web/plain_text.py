@@ -7,7 +7,6 @@ time; who comes meanwhile is told BUSY, and waits.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import threading
 import time
@@ -24,6 +23,7 @@ from ue_rl.plugins.web.page_port import PagePort, PortSetup
 from ue_rl.plugins.web.page_socket import PageSocket
 from ue_rl.protocol.text.notices import error_line
 from ue_rl.system.errors import EngineUnreachable, UeRlError
+from ue_rl.system.readiness import ready_to_read, ready_to_write
 
 _LOOK = 0.1  # seconds between two looks whether all is over
 _REDIALS = 60.0  # seconds in which a page may dial again: browsers slow down the timers of a page that nobody sees
@@ -140,7 +140,7 @@ class _Gate:
 
 
 def _has_left(trainer: socket.socket) -> bool:
-    if not select.select([trainer], [], [], 0)[0]:
+    if not ready_to_read([trainer], 0.0):
         return False
     try:
         return not trainer.recv(1, socket.MSG_PEEK)
@@ -154,12 +154,12 @@ def _pass_on(trainer: socket.socket, page: PageSocket, over: threading.Event) ->
     said = b""  # by the trainer, of a line that has no end yet
     space = bytearray(65_536)
     while not over.is_set():
-        ready, _, _ = select.select([trainer.fileno(), page.fileno()], [], [], _LOOK)
-        if page.fileno() in ready:
+        ready = ready_to_read([trainer, page], _LOOK)
+        if page in ready:
             with contextlib.suppress(BlockingIOError):
                 while count := page.recv_into(space):
                     trainer.sendall(space[:count])
-        if trainer.fileno() in ready:
+        if trainer in ready:
             came = trainer.recv(65_536)
             if not came:
                 return
@@ -178,4 +178,4 @@ def _send(page: PageSocket, lines: bytes) -> None:
         except BlockingIOError:
             if time.monotonic() > until:
                 raise
-            select.select([], [page.fileno()], [], _LOOK)
+            ready_to_write([page], _LOOK)
