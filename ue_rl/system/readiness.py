@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 
-class HasDescriptor(Protocol):
+class Waitable(Protocol):
     """A socket, or what stands for one."""
 
     def fileno(self) -> int:
         """The number of its descriptor, -1 once it is closed."""
 
 
-_Socket = TypeVar("_Socket", bound=HasDescriptor)
+_Socket = TypeVar("_Socket", bound=Waitable)
 
 
 def ready_to_read(sockets: Sequence[_Socket], seconds: float) -> list[_Socket]:

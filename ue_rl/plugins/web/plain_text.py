@@ -154,7 +154,8 @@ def _pass_on(trainer: socket.socket, page: PageSocket, over: threading.Event) ->
     said = b""  # by the trainer, of a line that has no end yet
     space = bytearray(65_536)
     while not over.is_set():
-        ready = ready_to_read([trainer, page], _LOOK)
+        both: list[socket.socket | PageSocket] = [trainer, page]
+        ready = ready_to_read(both, _LOOK)
         if page in ready:
             with contextlib.suppress(BlockingIOError):
                 while count := page.recv_into(space):

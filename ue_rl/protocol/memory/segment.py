@@ -330,7 +330,7 @@ class WindowsMappings:
         if map_memory is None:
             map_memory = mmap.mmap
         self._api = api
-        self._map = map_memory
+        self._map: Callable[..., mmap.mmap] = map_memory  # Windows' takes tagname, which no other system's stub knows
 
     def create(self, name: str, size: int) -> mmap.mmap:
         """New memory; raises FileExistsError where the name is taken."""
