@@ -31,7 +31,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from tests.samples import building
-from ue_rl.inference import export_onnx
+from tests.support.models import export_briefly
 from ue_rl.protocol.spaces.gymnasium import gymnasium_space
 from ue_rl.protocol.spaces.tree import Leaf, LeafKind
 
@@ -86,7 +86,7 @@ def exported(path: Path, env: Game, *, normalised: bool = False, algorithm: Any 
     with th.no_grad():
         for weights in model.policy.parameters():
             weights.normal_()
-    export_onnx(model, path, venv if normalised else None, **options)
+    export_briefly(model, path, *([venv] if normalised else []), **options)
     return path
 
 

@@ -56,13 +56,13 @@ def followed(env: ue_rl.UnrealVecEnv, steps: int) -> list[str]:
     return lines
 
 
-def record(port: int, folder: Path, channel: str = "auto") -> Demonstrations:
-    """Twenty episodes of the demo on this port, which acts itself: it says with each state what its script did."""
+def record(port: int, folder: Path, channel: str = "auto", episodes: int = 20) -> Demonstrations:
+    """So many episodes of the demo on this port, which acts itself: it says with each state what its script did."""
     report = compliance.check(f"tcp://127.0.0.1:{port}", only=["steps of all envs", "actions of its own"])
     assert report.mistakes == []
     assert "said what it did" in str(report.findings)
     env = ue_rl.connect(f"tcp://127.0.0.1:{port}", channel=channel)
-    assert record_played(env, folder, 20) == 20
+    assert record_played(env, folder, episodes) == episodes
     env.close()
     found = read(folder)
     seen, acted = found.pairs()
@@ -77,7 +77,9 @@ def clone_and_play(port: int, found: Demonstrations, folder: Path) -> None:
     with pytest.raises(UnsupportedByEngine, match="does not act itself"):
         record_played(env, folder, 1)
     model = PPO("MlpPolicy", env, n_steps=8, batch_size=16, device="cpu", seed=0)
-    clone(model, found.of(env.observation_space, env.action_space), epochs=200, seed=0)
+    clone(
+        model, found.of(env.observation_space, env.action_space), epochs=60, batch_size=64, learning_rate=3e-3, seed=0
+    )
     returns, _ = evaluate_policy(model, env, 20, return_episode_rewards=True, warn=False)
     assert np.mean(np.array(returns) > 2) > 0.9, "it arrives, as the script does"
     env.close()

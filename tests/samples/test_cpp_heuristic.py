@@ -43,8 +43,9 @@ def test_a_heuristic_ends_with_its_game(built: dict[str, Path]) -> None:
 
 def test_what_the_demo_s_script_does_is_recorded_and_cloned(built: dict[str, Path], tmp_path: Path) -> None:
     """FEATURES=DEMO over text and shared memory: the game acts, and says with each state what it did."""
-    for kind in ([], ["--shm"]):
-        with reach(built, "--num-envs", "2", "--seed", "3", "--demo", *kind) as port:
-            found = heuristic.record(port, tmp_path / f"demos{len(kind)}")
+    with reach(built, "--num-envs", "2", "--seed", "3", "--demo", "--shm") as port:
+        heuristic.record(port, tmp_path / "few", episodes=4)
+    with reach(built, "--num-envs", "2", "--seed", "3", "--demo") as port:
+        found = heuristic.record(port, tmp_path / "demos", episodes=12)
     with reach(built, "--num-envs", "2", "--seed", "3") as port:
         heuristic.clone_and_play(port, found, tmp_path / "none")

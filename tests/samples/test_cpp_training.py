@@ -58,8 +58,8 @@ def test_the_game_plays_an_exported_model_itself(built: dict[str, Path], tmp_pat
     import torch as th
     from click.testing import CliRunner
 
+    from tests.support.models import export_briefly
     from ue_rl.cli import cli
-    from ue_rl.inference import export_onnx
 
     class Spaces(gym.Env[Any, Any]):
         observation_space = gym.spaces.Box(-np.inf, np.inf, (6,), np.float32)
@@ -75,14 +75,14 @@ def test_the_game_plays_an_exported_model_itself(built: dict[str, Path], tmp_pat
     model = PPO("MlpPolicy", Spaces(), n_steps=8, batch_size=8, device="cpu", policy_kwargs={"net_arch": []})
     with th.no_grad():  # a spring to the target, and a brake: no training is needed to arrive
         model.policy.action_net.weight.copy_(th.tensor([[0, 0, -2, 0, 5, 0], [0, 0, 0, -2, 0, 5]]))
-    export_onnx(model, tmp_path / "spring.onnx")
+    export_briefly(model, tmp_path / "spring.onnx")
     with reach(built, "--num-envs", "1") as port:
-        words = ["play", tmp_path / "spring.onnx", "--port", port, "--episodes", 20, "--seed", 7]
+        words = ["play", tmp_path / "spring.onnx", "--port", port, "--episodes", 8, "--seed", 7]
         asked = CliRunner().invoke(cli, [*map(str, words), "--json", str(tmp_path / "asked.json")])
         assert asked.exit_code == 0, asked.output
     expected = json.loads((tmp_path / "asked.json").read_text())["episodes"]
     done = subprocess.run(
-        [player, tmp_path / "spring.onnx", "20", "7"], capture_output=True, text=True, check=True, timeout=20,
+        [player, tmp_path / "spring.onnx", "8", "7"], capture_output=True, text=True, check=True, timeout=20,
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
     )  # fmt: skip
     played = [line.split() for line in done.stdout.splitlines()]

@@ -269,6 +269,7 @@ def greeted(port: int) -> Iterator[RawClient]:
             assert time.monotonic() < end, line
 
 
+@pytest.mark.parametrize("trainers", [100, pytest.param(250, marks=pytest.mark.exhaustive)])
 @engines(
     ("cpp", lab, "plain"),
     ("cpp", lab, "agents"),
@@ -277,7 +278,7 @@ def greeted(port: int) -> Iterator[RawClient]:
     ("csharp", probe, "plain"),
 )
 def test_hostile_lines_never_harm_the_engine(
-    start: Callable[[], AbstractContextManager[int]], request: pytest.FixtureRequest
+    start: Callable[[], AbstractContextManager[int]], trainers: int, request: pytest.FixtureRequest
 ) -> None:
     """Mutations of the golden lines; then it serves the next trainer."""
     kind = request.node.callspec.id
@@ -286,7 +287,7 @@ def test_hostile_lines_never_harm_the_engine(
     lines += [b"ACT=1;ENV=0||ACT=RESET;ENV=1;SEED=3||ACT=2;ENV=2", b"SHM=ACCEPT;PROOF=" + b"0" * 32]
     lines += [f"ACT=0,1;ENV={env}".encode() for env in range(NUM_ENVS)] * 20
     with start() as port:
-        for _ in range(250):
+        for _ in range(trainers):
             with (
                 contextlib.suppress(ConnectionError),
                 socket.create_connection(("127.0.0.1", port), timeout=10) as sock,
@@ -310,16 +311,17 @@ def connected_to(port: int) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="shared memory of the engine sides was run on Linux only")
+@pytest.mark.parametrize("trainers", [16, pytest.param(40, marks=pytest.mark.exhaustive)])
 @engines(("cpp", lab, "plain"), ("csharp", probe, "plain"), ("csharp", probe, "agents"))
 def test_a_hostile_trainer_in_memory(
-    start: Callable[[], AbstractContextManager[int]], request: pytest.FixtureRequest
+    start: Callable[[], AbstractContextManager[int]], trainers: int, request: pytest.FixtureRequest
 ) -> None:
     """Random bytes all over what a trainer may write, the header too, and on the socket; the next one is served."""
     rng, before = random.Random(request.node.callspec.id), unity_engine.segments()
     told = 0
     with start() as port:
         url = f"tcp://127.0.0.1:{port}"
-        for _ in range(40):
+        for _ in range(trainers):
             carrier: Any = open_transport(url, "shm", timeout=10)
             memory = carrier.memory
             view, regions = memoryview(memory.buffer).cast("B"), memory.header.regions

@@ -18,16 +18,19 @@ from ue_rl.plugins.mujoco import MujocoBridge
 EACH_RUN = ("a seed twice", "ends of episodes", "bounds and choices of actions", "what actions do", "next trainer")
 
 
-def of_mujoco(only: tuple[str, ...] = ()) -> CheckReport:
+def of_mujoco(task: str, only: tuple[str, ...] = ()) -> CheckReport:
     # MuJoCo writes its warnings into a file of the current folder
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        bridge = MujocoBridge("HalfCheetah", num_envs=2)
+        bridge = MujocoBridge(task, num_envs=2)
         with run_in_thread(bridge) as engine:
             return check(engine.url, only=only)
 
 
-@pytest.mark.parametrize("only", [EACH_RUN, pytest.param((), marks=pytest.mark.exhaustive)])
-def test_nothing_is_wrong(only: tuple[str, ...]) -> None:
-    result = of_mujoco(only)
+@pytest.mark.parametrize(
+    ("task", "only"),
+    [("Reacher", EACH_RUN), pytest.param("HalfCheetah", (), marks=pytest.mark.exhaustive)],
+)
+def test_nothing_is_wrong(task: str, only: tuple[str, ...]) -> None:
+    result = of_mujoco(task, only)
     assert result.mistakes == [], result
     assert {finding.carrier for finding in result.findings} - {""} == {SHARED, PER_ENV}

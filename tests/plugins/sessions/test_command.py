@@ -51,6 +51,7 @@ async def test_three_carriers_share_the_sessions_of_a_game() -> None:
         assert process.wait(20) == 128 + signal.SIGTERM
 
 
+@pytest.mark.exhaustive  # each run asks the same of a game that prints, without the package's own client
 async def test_over_standard_input_and_output() -> None:
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client

@@ -60,12 +60,25 @@ sys.stdin.read()
 """
 
 
-def test_a_client_that_is_killed_loses_its_session_and_one_that_stands_still_once_it_is_idle(slack: float) -> None:
-    """Processes of their own: events of grpc.aio may wait for one another where several event loops share a process."""
+def test_who_is_killed_loses_its_sessions_and_who_stands_still_once_they_are_idle(slack: float) -> None:
+    """A trainer of two, then clients of one each.
+
+    Processes of their own: events of grpc.aio may wait for one another where several event loops share a process.
+    """
     piped: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     idle = 0.5 * slack
     with subprocess.Popen([sys.executable, "-c", SERVER, str(idle)], **piped) as server:
         url = server.stdout.readline().strip()
+        with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
+            stub = SessionsStub(channel)
+            with subprocess.Popen([sys.executable, "-c", TRAINER, url], **piped) as trainer:
+                assert trainer.stdout.readline() == "connected\n"
+                held = [each.session_id for each in stub.ListSessions(messages.ListSessionsRequest()).sessions]
+                trainer.kill()
+            eventually(lambda: not stub.ListSessions(messages.ListSessionsRequest()).sessions)
+            assert len(held) == 2
+            for name in held:
+                assert "the connection of its trainer was lost" in refused(lambda name=name: advanced(stub, name))[1]
         clients = [subprocess.Popen([sys.executable, "-c", KILLED, url], **piped) for _ in range(2)]
         names = [client.stdout.readline().strip() for client in clients]
         for client, way in zip(clients, (signal.SIGKILL, signal.SIGSTOP), strict=True):
@@ -130,20 +143,6 @@ async def test_sessions_that_are_kept_end_with_the_stream_that_keeps_them(served
         await asyncio.to_thread(eventually, lambda: [session.id for session in pool.sessions()] == names[2:])
         with pytest.raises(errors.SessionEnded, match="the connection of its trainer was lost"):
             pool.get(names[0])
-
-
-def test_a_trainer_that_is_killed_gives_its_sessions_free() -> None:
-    piped: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", SERVER, "1000"], **piped) as server:
-        url = server.stdout.readline().strip()
-        with subprocess.Popen([sys.executable, "-c", TRAINER, url], **piped) as trainer:
-            assert trainer.stdout.readline() == "connected\n"
-            trainer.kill()
-        with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
-            stub = SessionsStub(channel)
-            eventually(lambda: not stub.ListSessions(messages.ListSessionsRequest()).sessions)
-        server.stdin.close()
-        assert server.wait(20) == 0
 
 
 @can_vanish

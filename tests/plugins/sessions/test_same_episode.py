@@ -160,7 +160,7 @@ def test_a_policy_that_learns_over_grpc_is_the_one_that_learns_over_text(served:
         env = ue_rl.connect(url, **options)
         with closing(env):
             env.seed(4)
-            model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=2, seed=3, device="cpu").learn(400)
+            model = PPO("MlpPolicy", env, n_steps=16, batch_size=24, n_epochs=1, seed=3, device="cpu").learn(96)
             return [value.detach().numpy().copy() for value in model.policy.state_dict().values()]
 
     with run_in_thread(GymnasiumBridge("CartPole-v1", 3)) as engine:

@@ -125,10 +125,14 @@ def _saved(kind: Kind, path: Path, seed: int) -> Path:
         env = VecNormalize(env, norm_reward=False)
     options = {"policy_kwargs": _LSTM if kind.algorithm is RecurrentPPO else _NETS, **kind.options}
     options["policy_kwargs"] = dict(options["policy_kwargs"])
-    options |= {"buffer_size": 512} if kind.algorithm in (SAC, DQN) else {"n_steps": 64, "batch_size": 64}
+    # learnt as little as may be: what it learns of noise is scrambled, and its statistics are the env's
+    if kind.algorithm in (SAC, DQN):
+        options |= {"buffer_size": 512, "learning_starts": 1000}
+    else:
+        options |= {"n_steps": 32, "batch_size": 32, "n_epochs": 1}
     model = kind.algorithm(kind.policy, env, device="cpu", seed=seed % 2**31, **options)
-    model.learn(128)
-    scramble(model.policy, seed, gain=1.0)  # what it has learnt of noise is nothing; its statistics stay
+    model.learn(32)
+    scramble(model.policy, seed, gain=1.0)
     model.save(path)
     if kind.normalize:
         env.save(f"{path}_vecnormalize.pkl")

@@ -23,7 +23,6 @@ from tests.plugins.web.pages import CHROMIUM, WEB, Page, free_port
 from tests.support.waiting import eventually
 from ue_rl.cli.train import train
 from ue_rl.connections.dialling import open_transport
-from ue_rl.protocol.text.calls import read_picture
 from ue_rl.system import errors
 
 CARTS = WEB / "carts"
@@ -159,21 +158,3 @@ def test_flags_that_do_not_go_together(
     done = CliRunner().invoke(train, words)
     assert done.exit_code == 2
     assert said in done.output
-
-
-@needs_chromium
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-def test_a_canvas_is_a_picture() -> None:
-    """Of the page as it is: its rails, and the carts where they are."""
-    url = f"page://127.0.0.1:{free_port()}?serve={CARTS}&browser=headless"
-    with open_transport(url, wait=60.0) as transport:
-        transport.reset()
-        transport.receive()
-        picture = read_picture(transport.call("RENDER"))
-        height, width, channels = picture.shape
-        assert (channels, height > 300, width > 300) == (3, True, True)
-        assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3
-        transport.send_actions(np.ones((16, 1), np.float32))
-        transport.receive()
-        assert not np.array_equal(read_picture(transport.call("RENDER;ENV=3")), picture)

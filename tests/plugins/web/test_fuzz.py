@@ -32,11 +32,12 @@ from ue_rl.protocol.text import Codec
 from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system.errors import UeRlError
 
-FEW = 1_200  # in each run of the tests
+FEW = 600  # in each run of the tests
 MANY = 100_000
 GROWTH = 2 << 20  # bytes
 COUNTS = [FEW, pytest.param(MANY, marks=[pytest.mark.exhaustive, pytest.mark.timeout(1800)])]
 CONFIG = b"CONFIG:OBS=2;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;CHANNEL=SHARED;FEATURES=SEQ,INFO,TRUNC,ERROR,BINARY"
+SPEC = decode_handshake(CONFIG)
 ANSWERS = (
     b"OBS=0.5,-1;REW=1;DONE=0;ENV=0||OBS=1e-5,3;REW=-0.5;DONE=1;ENV=1;TRUNC=1;SEQ=1",
     b"OBS=0,1;REW=0;DONE=0;ENV=0;INFO=%7B%22a%22%3A1%7D||OBS=1,1;REW=0;DONE=0;ENV=1;SEQ=1",
@@ -97,7 +98,7 @@ class Trainer:
             self.page = socket.create_connection(listener.getsockname())
             mine, _ = listener.accept()
         self.page.setblocking(False)
-        codec = Codec(decode_handshake(CONFIG))
+        codec = Codec(SPEC)
         self.buffers = StepBuffers.of(codec.spec)
         page = PageSocket(mine, ServerProtocol(state=State.OPEN))
         sock: Any = page

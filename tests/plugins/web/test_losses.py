@@ -281,7 +281,7 @@ def test_without_a_page_a_training_is_saved(tmp_path: Path, monkeypatch: pytest.
 
     with node(CARTS / "node.js", f"ws://127.0.0.1:{port}") as page:
         threading.Thread(target=kill_it).start()
-        words = [f"page://127.0.0.1:{port}?wait=30s", "--timesteps", "1000000", "--timeout", "2s", "--n-steps", "64"]
+        words = [f"page://127.0.0.1:{port}?wait=30s", "--timesteps", "1000000", "--timeout", "2s", "--n-steps", "8"]
         done = CliRunner().invoke(train, words)
     assert done.exit_code != 0
     assert list(tmp_path.rglob("*.zip"))

@@ -164,7 +164,8 @@ def test_the_page_of_browser_md(tmp_path: Path) -> None:
     script = f'<script type="module">{game}{agent.replace("const policy", made + "const policy", 1)}{told}</script>'
     (tmp_path / "game" / "index.html").write_text(f"<!doctype html><head><title>Walk</title></head><body>{script}")
     (tmp_path / "game" / "ue_rl.js").write_bytes((WEB / "ue_rl.js").read_bytes())
-    export_onnx(make(observation=spaces.Box(-3, 3, (1,)), action=spaces.Box(-1, 1, (1,))), tmp_path / "a.onnx")
+    walker = make(observation=spaces.Box(-3, 3, (1,)), action=spaces.Box(-1, 1, (1,)))
+    export_onnx(walker, tmp_path / "a.onnx", n_verify=1000)
     config = {"url": f"page://127.0.0.1:7780?serve={tmp_path / 'game'}"}
     write_page(tmp_path / "a.onnx", tmp_path / "page", config)
     with served(tmp_path / "page") as url:

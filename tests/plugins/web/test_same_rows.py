@@ -24,11 +24,12 @@ from tests.plugins.web.pages import CHROMIUM, NODE, WEB, chromium, free_port, no
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.protocol.text.calls import read_picture
 
 CARTS = WEB / "carts"
 GAMES = Path(__file__).with_name("games.mjs")
 IN_TEXT = ("node, tcp", "node, page of text")
-STEPS = 400
+STEPS = 150
 
 
 @contextmanager
@@ -77,6 +78,19 @@ def rollout(transport: BaseTransport, in_binary: bool) -> str:
     return digest.hexdigest()
 
 
+def draws(transport: BaseTransport) -> None:
+    """Its canvas is a picture of the page as it is: its rails, and the carts where they are."""
+    transport.reset()
+    transport.receive()
+    picture = read_picture(transport.call("RENDER"))
+    height, width, channels = picture.shape
+    assert (channels, height > 300, width > 300) == (3, True, True)
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3
+    transport.send_actions(np.ones((16, 1), np.float32))
+    transport.receive()
+    assert not np.array_equal(read_picture(transport.call("RENDER;ENV=3")), picture)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(NODE is None, reason="there is no Node here")
 @pytest.mark.timeout(240)
@@ -90,6 +104,7 @@ def test_the_same_seeds_and_actions_give_the_same_rows() -> None:
         pytest.skip("no Chromium is installed: Node's rows are the same over both carriers")
     with carts("chromium") as transport:
         assert rollout(transport, True) == over_tcp
+        draws(transport)
 
 
 @pytest.mark.slow

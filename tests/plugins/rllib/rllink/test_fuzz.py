@@ -20,12 +20,13 @@ def guard() -> Guard:
     return Guard()
 
 
-def test_no_message_does_harm(guard: Guard) -> None:
+@pytest.mark.parametrize("each", [400, pytest.param(1000, marks=pytest.mark.exhaustive)])
+def test_no_message_does_harm(guard: Guard, each: int) -> None:
     targets = rllink_targets(guard)
     assert len(targets) == 5
-    outcome = run(targets, 5000, seed=20_261_122)
+    outcome = run(targets, 5 * each, seed=20_261_122, block=each // 20)
     assert [fault for fault in outcome.faults if not (SANITIZED and " ms for " in fault)] == []
-    assert set(outcome.messages.values()) == {1000}
+    assert set(outcome.messages.values()) == {each}
     assert outcome.grown < 16 << 20 or SANITIZED
 
 
