@@ -17,8 +17,9 @@ from stable_baselines3.common.vec_env import VecNormalize
 import ue_rl
 from tests.bridges.policies import inferring
 from tests.support.games import Steps, bridge
+from tests.support.models import export_briefly, scramble
 from ue_rl.bridges import GymnasiumBridge, Mode, run_in_thread
-from ue_rl.inference import OnnxInference, ReloadingInference, Sb3Inference, export_onnx
+from ue_rl.inference import OnnxInference, ReloadingInference, Sb3Inference
 from ue_rl.system import errors
 
 
@@ -61,8 +62,9 @@ def test_the_exported_policy_earns_in_inference_mode_what_sb3_says(
         env: Any = ue_rl.connect(engine.url)
         if normalize:
             env = stats = VecNormalize(env)
-        model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, seed=0, device="cpu").learn(512)
-        export_onnx(model, path, stats)
+        more: Any = {"n_epochs": 2, "policy_kwargs": {"net_arch": [16]}}
+        model = PPO("MlpPolicy", env, n_steps=32, batch_size=64, seed=0, device="cpu", **more).learn(256)
+        export_briefly(model, path, stats)
         env.close()
     with run_in_thread(GymnasiumBridge(env_id, 3)) as engine:
         env = ue_rl.connect(engine.url)
@@ -92,7 +94,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     def file(seed: int) -> Path:
         path = folder / f"{seed}.onnx"
         if not path.exists():
-            export_onnx(PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=seed, device="cpu"), path)
+            export_briefly(PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=seed, device="cpu"), path)
         return path
 
     return file
@@ -174,13 +176,16 @@ def test_a_newer_file_takes_over_in_a_running_bridge(path: Path, exported: Calla
 @pytest.fixture(scope="module")
 def recurrent(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, list[tuple[float, int]]]:
     """A file, its model, and what SB3 says of four episodes of it in two envs, with the seeds 5 and 6."""
-    model = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=64, batch_size=64, seed=0, device="cpu").learn(256)
+    small: Any = {"net_arch": [16], "lstm_hidden_size": 16}
+    model = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", seed=0, device="cpu", n_steps=8, policy_kwargs=small)
+    scramble(model.policy, seed=2)  # one that lasts, by what it remembers
     path = tmp_path_factory.mktemp("recurrent") / "policy.onnx"
-    export_onnx(model, path)
+    export_briefly(model, path)
     with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
         env = ue_rl.connect(engine.url)
         env.seed(5)
         want = evaluated(model, env, 4)
+    assert min(length for _, length in want) > 20, "those that do the same for ever last for ten steps"
     return path, model, want
 
 

@@ -213,6 +213,7 @@ def relabelled(env: Any) -> list[Any]:
         seed=1,
         device="cpu",
         learning_starts=50,
+        buffer_size=600,  # of three envs 200 steps: sampling looks at all of it
         policy_kwargs={"net_arch": [32]},
         replay_buffer_class=HerReplayBuffer,
         replay_buffer_kwargs={"n_sampled_goal": 4},

@@ -104,16 +104,16 @@ def test_rollouts_equal_dummy_vec_env_for_every_action_space(opened: Any, name: 
 
 # The carriers of each run; the others are exhaustive, since they differ no more for these than for PPO.
 BIT_EQUAL: list[tuple[Any, str, dict[str, Any], tuple[str, ...]]] = [
-    (PPO, "CartPole-v1", {"n_steps": 64, "batch_size": 64, "n_epochs": 2}, CARRIERS),
+    (PPO, "CartPole-v1", {"n_steps": 32, "batch_size": 32, "n_epochs": 2}, CARRIERS),
     (A2C, "Pendulum-v1", {}, ("per_env",)),
-    (SAC, "Pendulum-v1", {"learning_starts": 50, "batch_size": 32, "policy_kwargs": {"net_arch": [16]}}, ("shm",)),
+    (SAC, "Pendulum-v1", {"learning_starts": 100, "batch_size": 32, "policy_kwargs": {"net_arch": [16]}}, ("shm",)),
     (DQN, "CartPole-v1", {"learning_starts": 50, "train_freq": 4, "policy_kwargs": {"net_arch": [16]}}, ("shared",)),
 ]  # fmt: skip
 
 
 def trained_of(number: int, env: VecEnv) -> list[Any]:
     algorithm, _, options, _ = BIT_EQUAL[number]
-    return trained(algorithm, "MlpPolicy", env, 384, seed=3, **options)
+    return trained(algorithm, "MlpPolicy", env, 192, seed=3, **options)
 
 
 @functools.cache

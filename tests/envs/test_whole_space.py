@@ -103,7 +103,7 @@ def test_observations_equal_dummy_vec_env(opened: Any, name: str) -> None:
 
 
 SMALL = {"net_arch": [16]}
-ON_POLICY = {"n_steps": 16, "batch_size": 16, "n_epochs": 2}
+ON_POLICY = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "policy_kwargs": SMALL}
 STEPS = 96  # two rollouts, in which dozens of episodes end
 RUNS: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
     "ppo-dict": (PPO, "MultiInputPolicy", hosted(LEARNED), ON_POLICY),
@@ -111,7 +111,7 @@ RUNS: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
     "dqn-dict": (DQN, "MultiInputPolicy", hosted(LEARNED), {"learning_starts": 30, "policy_kwargs": SMALL}),
     "sac-dict": (
         SAC, "MultiInputPolicy", hosted(LEARNED, spaces.Box(-1, 1, (2,), np.float32)),
-        {"learning_starts": 30, "batch_size": 16, "policy_kwargs": SMALL},
+        {"learning_starts": 60, "batch_size": 16, "policy_kwargs": SMALL},
     ),
     "maskable": (
         MaskablePPO, "MlpPolicy", lambda: Masked(PARTS["position"]), ON_POLICY,
@@ -142,13 +142,13 @@ def seen(beside: bool) -> tuple[Any, Any, str]:
     return space, hosted(space), "MultiInputPolicy" if beside else "CnnPolicy"
 
 
-SHORT = {"n_steps": 8, "batch_size": 8, "n_epochs": 1}
+SHORT = {"n_steps": 8, "batch_size": 12, "n_epochs": 1}
 
 
 @functools.cache
 def seen_over_dummy_vec_env(beside: bool) -> list[Any]:
     _, make, policy = seen(beside)
-    return trained(PPO, policy, DummyVecEnv([make] * N), STEPS, seed=3, **SHORT)
+    return trained(PPO, policy, DummyVecEnv([make] * N), STEPS // 2, seed=3, **SHORT)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_images_inside_observations_train_bit_equal(opened: Any, beside: bool) -
     env = opened(make, bridge_options={"images": True})
     assert env.engine_spec.image is not None
     assert env.observation_space == space
-    assert_same(trained(PPO, policy, env, STEPS, seed=3, **SHORT), seen_over_dummy_vec_env(beside))
+    assert_same(trained(PPO, policy, env, STEPS // 2, seed=3, **SHORT), seen_over_dummy_vec_env(beside))
 
 
 HARD = ("arm.left", "arm_left", "forward", "items", "keys", "training", "type", "type_", "values", "z")
@@ -194,12 +194,14 @@ def test_names_that_torch_refuses_are_renamed_for_sb3_alone(opened: Any, tmp_pat
         np.testing.assert_array_equal(seen[key], given[name])
         assert env.observation_space[key] == space[name]
     normalized = VecNormalize(env, norm_obs_keys=["type__"])
-    model = PPO("MultiInputPolicy", normalized, n_steps=16, batch_size=16, n_epochs=1, seed=1, device="cpu")
-    model.learn(16 * N)
+    small = {"features_extractor_kwargs": {"cnn_output_dim": 16}, **SMALL}
+    more: Any = {"n_steps": 8, "batch_size": 24, "n_epochs": 1, "policy_kwargs": small}
+    model = PPO("MultiInputPolicy", normalized, seed=1, device="cpu", **more)
+    model.learn(8 * N)
     assert sorted(export_briefly(model, tmp_path / "p.onnx").metadata.observation_space["spaces"]) == sorted(HARD)
     model.save(tmp_path / "p.zip")
     again = PPO.load(tmp_path / "p.zip", env=model.get_env())
-    again.learn(16 * N)
+    again.learn(8 * N)
     acted = OnnxInference(tmp_path / "p.onnx").run_inference(given)
     played = Sb3Inference(model, model.get_vec_normalize_env())
     for obs in (given, seen):
@@ -308,9 +310,8 @@ def test_without_masks_nothing_is_said_of_them(opened: Any) -> None:
 @pytest.mark.parametrize(
     "opened",
     [
-        "memory",
         "shm",
-        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("shared", "per_env", "upgraded")),
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("memory", "shared", "per_env", "upgraded")),
     ],
     indirect=True,
 )
@@ -344,7 +345,8 @@ def test_sb3_trains_on_a_hybrid_action(opened: Any) -> None:
     env.reset()
     rewards = env.step(np.array([env.action_space.encode(wanted)] * N))[1]
     assert rewards.tolist() == [2] * N
-    model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, seed=0, device="cpu", learning_rate=3e-3)
+    small: Any = {"n_steps": 64, "batch_size": 96, "policy_kwargs": {"net_arch": [16]}}
+    model = PPO("MlpPolicy", env, seed=0, device="cpu", learning_rate=1e-2, **small)
     model.learn(64 * N * 4)
     env.reset()
     action, _ = model.predict(np.zeros((N, 2), np.float32), deterministic=True)

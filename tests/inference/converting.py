@@ -10,6 +10,7 @@ from typing import Any
 
 import torch as th
 
+from tests.support.properties import rows_compared
 from ue_rl.inference.export.file import ExportReport
 from ue_rl.inference.export.graph import Plan, to_onnx
 from ue_rl.inference.export.onnx import export_model
@@ -19,7 +20,7 @@ Converter = Callable[[Plan, int, str], tuple[bytes, str]]
 
 def export_by(convert: Converter, model: Any, path: Path, **options: Any) -> ExportReport:
     """As export_onnx, with another converter."""
-    return export_model(model, None, path, n_verify=None, convert=convert, **options)
+    return export_model(model, None, path, n_verify=rows_compared(), convert=convert, **options)
 
 
 def of_another_net(change: Callable[[Any], object]) -> Converter:

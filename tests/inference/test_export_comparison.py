@@ -42,7 +42,7 @@ def test_a_difference_above_the_tolerance_leaves_what_was_there(path, monkeypatc
         export_onnx(model, path)
     assert path.read_bytes() == b"an older model"
     assert os.listdir(path.parent) == [path.name]
-    export_onnx(model, path, tolerance=0.01)
+    export_briefly(model, path, tolerance=0.01)
 
 
 def test_one_wrong_discrete_action_is_refused(path, monkeypatch):
@@ -71,7 +71,7 @@ def test_a_tie_in_float32_is_not_the_files_fault(path, monkeypatch):
         return actions
 
     answering(monkeypatch, model, change)
-    assert export_onnx(model, path).ties == 1
+    assert export_briefly(model, path).ties == 1
 
 
 def test_a_wrong_choice_under_masks_is_no_tie(path, monkeypatch):
@@ -102,7 +102,7 @@ def test_the_tolerance_is_no_wider_than_documented(path, monkeypatch):
         model = make()
         answering(monkeypatch, model, lambda actions, *_, by=by: actions + by * span)
         if not refused:
-            assert export_onnx(model, path).reason == "equal"
+            assert export_briefly(model, path).reason == "equal"
             continue
         with pytest.raises(ExportError, match=r"a difference of 1\.\d+e-05 of the action range"):
             export_onnx(model, path)
@@ -124,7 +124,7 @@ def test_the_file_may_be_off_by_four_times_what_predict_is(off, refused, path, m
 
     monkeypatch.setattr(model, "predict", predict)
     if not refused:
-        report = export_onnx(model, path)
+        report = export_briefly(model, path)
         assert report.reason == "rounding"
         assert report.file_error == pytest.approx(4e-2, rel=1e-2)
         assert report.predict_error == pytest.approx(off, rel=1e-2)
@@ -135,7 +135,7 @@ def test_the_file_may_be_off_by_four_times_what_predict_is(off, refused, path, m
 
 @pytest.mark.parametrize("action", [BOX, spaces.Discrete(3)], ids=str)
 def test_a_file_that_is_equal_says_so(action, path):
-    report = export_onnx(make(action=action), path)
+    report = export_briefly(make(action=action), path)
     assert (report.reason, report.rounded) == ("equal", 0)
     assert "rounding" not in str(report)
     assert {"typical", "extreme"} <= set(report.max_relative_difference)
@@ -260,7 +260,7 @@ def test_a_wrong_weight_that_changes_no_choice_is_found(path):
     def of_weight(arrays):
         arrays["head.net.2.weight"][0] *= 1.05
 
-    export_onnx(model, path)
+    export_briefly(model, path)
     assert [output.name for output in onnx.load(path).graph.output] == ["actions"]
     with pytest.raises(ExportError, match=r"in the net's scores or state.* which is not rounding"):
         export_by(edited_by(edited(of_weight)), model, path)
@@ -275,7 +275,7 @@ def test_custom_code_is_judged_by_the_same_arithmetic(path):
     matrix = th.randn(4, 4, generator=th.Generator().manual_seed(3))  # no parameter: stays float32 if a net is not
     constant = extractor("Constant", lambda self, obs: obs @ matrix)
     model = make(policy_kwargs={"net_arch": [16], "features_extractor_class": constant})
-    report = export_onnx(model, path, tolerance=1e-12, allow_custom=True)
+    report = export_briefly(model, path, tolerance=1e-12, allow_custom=True)
     assert report.reason == "rounding"
     with pytest.raises(ExportError, match="which is not rounding"):
         export_by(edited_by(edited(of_weight)), model, path, allow_custom=True)
@@ -288,7 +288,7 @@ def test_where_the_policy_cannot_be_computed_in_float64_the_tolerance_alone_deci
         return obs * 0.3
 
     model = make(policy_kwargs={"net_arch": [16], "features_extractor_class": extractor("Picky", forward)})
-    export_onnx(model, path, allow_custom=True)  # the file is right
+    export_briefly(model, path, allow_custom=True)  # the file is right
     path.unlink()
     with pytest.raises(ExportError, match=r"predict\(\) 0 \(allowed: 4 times that, or 1e-12\)") as caught:
         export_onnx(model, path, tolerance=1e-12, allow_custom=True)
@@ -357,7 +357,7 @@ def test_dropout_is_off_in_the_file_and_on_again_in_the_model(path):
 
     model = with_extractor(Dropping)
     model.policy.set_training_mode(True)
-    report = export_onnx(model, path, allow_custom=True)
+    report = export_briefly(model, path, allow_custom=True)
     assert report.max_relative_difference["typical"] <= 1e-5
     assert model.policy.features_extractor.drop.training
 

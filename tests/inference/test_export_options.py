@@ -27,7 +27,7 @@ from ue_rl.system.errors import ConfigurationError, ExportError, ModelMismatch
 
 def test_the_contract_of_the_plugin(path):
     """What the Unreal plugin relies on: one input obs [*, n], one output actions, float32, whole in one file."""
-    export_onnx(make(), path)
+    export_briefly(make(), path)
     proto = onnx.load(path)
     onnx.checker.check_model(proto, full_check=True)
     ((obs,), (actions,)) = (proto.graph.input, proto.graph.output)
@@ -46,7 +46,7 @@ def test_the_contract_of_the_plugin(path):
 def test_the_description(path):
     model = make(normalize={"clip_obs": 4.0})
     model.num_timesteps = 1234
-    report = export_onnx(model, path)
+    report = export_briefly(model, path)
     text = {p.key: p.value for p in onnx.load(path).metadata_props}[METADATA_KEY]
     raw = json.loads(text)
     assert raw["algorithm"] == "PPO"

@@ -98,7 +98,7 @@ def test_a_pipe_gets_the_file_and_stays_a_pipe(tmp_path):
     got = []
     reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
     reader.start()
-    report = export_onnx(make(), pipe)
+    report = export_briefly(make(), pipe)
     reader.join(60)
     assert pipe.is_fifo()
     assert len(got[0]) == report.num_bytes
@@ -181,7 +181,7 @@ def test_two_normalisations_are_refused(path, tmp_path):
     with pytest.raises(ExportError, match="two VecNormalize"):  # whatever stands between them
         export_onnx(normalized_twice(between=VecMonitor), path)
     assert not path.exists()
-    export_onnx(normalized_twice(inner=False), path)  # of rewards
+    export_briefly(normalized_twice(inner=False), path)  # of rewards
 
 
 def test_frames_that_were_stacked_after_they_were_normalised_are_refused_for_that(path, tmp_path):
@@ -192,7 +192,7 @@ def test_frames_that_were_stacked_after_they_were_normalised_are_refused_for_tha
         with pytest.raises(ExportError, match=r"stacked after they had been normalised.*VecNormalize\(VecFrame"):
             export_onnx(model, path, given)
     stacked = VecNormalize(VecFrameStack(DummyVecEnv([lambda: RandomEnv(vector(), BOX)]), 3))
-    export_onnx(PPO("MlpPolicy", stacked, device="cpu", policy_kwargs=dict(SMALL)), path)
+    export_briefly(PPO("MlpPolicy", stacked, device="cpu", policy_kwargs=dict(SMALL)), path)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_forgotten_mask_is_an_error_and_a_given_one_is_heeded(which: str, tmp_
     from gymnasium import spaces
 
     model = make(MaskablePPO, spaces.Discrete(3))
-    export_onnx(model, tmp_path / "masked.onnx")
+    export_onnx(model, tmp_path / "masked.onnx", n_verify=1000)
     obs = np.zeros((3, 4), np.float32)
     given = [(tmp_path / "masked.onnx", {"obs": obs}),
              (tmp_path / "masked.onnx", {"obs": obs, "action_masks": np.eye(3)})]  # fmt: skip

@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
 from tests.inference.converting import export_by, of_another_net
+from tests.support.properties import rows_compared
 from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.system.errors import ExportError
 
@@ -118,7 +119,7 @@ CHANGES = [permuted, scaled, dropped, without_a_layer, half_of_the_weights, half
 def test_a_right_file_is_written_and_wrong_ones_are_not(number: int, tmp_path: Any) -> None:
     model, env = net(number)
     path = tmp_path / "policy.onnx"
-    export_onnx(model, path)
+    export_onnx(model, path, n_verify=rows_compared())
     # From outside, without the exporter's own comparison: on nearly all observations both do the same.
     seen = env.observe(1000)
     got, want = OnnxInference(path).run_inference(seen), model.predict(seen, deterministic=True)[0].reshape(1000, -1)

@@ -20,6 +20,7 @@ from torch import nn
 from tests.inference.converting import export_by, of_another_net
 from tests.support import models
 from tests.support.models import RandomEnv
+from tests.support.properties import rows_compared
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.inference import export_onnx
 from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, box
@@ -84,7 +85,7 @@ MODELS = {
 
 
 def export(name, path):
-    return export_onnx(MODELS[name](), path, stochastic=name.startswith("drawn"))
+    return export_onnx(MODELS[name](), path, stochastic=name.startswith("drawn"), n_verify=rows_compared())
 
 
 def export_wrong(change, name, path):
@@ -192,7 +193,7 @@ def test_a_choice_between_numbers_that_tanh_has_made_equal_is_no_wrong_file(seed
         policy_kwargs={"net_arch": [64, 64]},
         buffer_size=16,
     )
-    report = export_onnx(model, path, stochastic=stochastic)
+    report = export_onnx(model, path, stochastic=stochastic, n_verify=rows_compared())
     assert report.reason == ("rounding" if report.ties else "equal")
 
 
@@ -264,10 +265,10 @@ CHOICE = spaces.Discrete(4)
 def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, action, path):
     """Whether two kernels differ there is luck: such a policy is refused though they may agree on this machine."""
     if offset < 1e3:
-        export_onnx(with_offset(offset, action=action), path)
+        export_onnx(with_offset(offset, action=action), path, n_verify=rows_compared())
     if offset > 5e6:
         with pytest.raises(ExportError, match=r"too coarse.*Normalise your observations \(VecNormalize\)"):
-            export_onnx(with_offset(offset, action=action), path)
+            export_onnx(with_offset(offset, action=action), path, n_verify=rows_compared())
     for change in (dropped, permuted, half_precision):
         path.unlink(missing_ok=True)
         with pytest.raises(ExportError):  # or NaN, where half precision overflows
@@ -290,7 +291,8 @@ def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, 
 def test_in_a_hybrid_policy_of_few_digits_no_wrong_file_hides(offset, stochastic, path):
     if offset > 5e6:
         with pytest.raises(ExportError, match="too coarse"):
-            export_onnx(with_offset(offset, algorithm=SAC, action=HYBRID), path, stochastic=stochastic)
+            model = with_offset(offset, algorithm=SAC, action=HYBRID)
+            export_onnx(model, path, stochastic=stochastic, n_verify=rows_compared())
     for change in (dropped, permuted, negated, half_precision, without_a_layer):
         model = with_offset(offset, algorithm=SAC, action=HYBRID)
         with pytest.raises(ExportError):  # or NaN, where half precision overflows

@@ -1,4 +1,4 @@
-"""How many examples Hypothesis makes of a property."""
+"""How much is tried of a property, in each run and each night."""
 
 from __future__ import annotations
 
@@ -14,3 +14,10 @@ def examples(count: int) -> settings:
     if not os.environ.get("UE_RL_CI_WHOLE"):
         count = min(count, _EACH_RUN)
     return settings(max_examples=count, deadline=None)
+
+
+def rows_compared() -> int | None:
+    """`n_verify` where right and wrong files are told apart: in each run the least, each night what users have."""
+    if os.environ.get("UE_RL_CI_WHOLE"):
+        return None
+    return 1000
