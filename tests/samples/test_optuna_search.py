@@ -79,7 +79,7 @@ def test_a_trial_that_has_fallen_silent_is_begun_again(
     """As of a search that was killed a minute ago: its trial has drawn, and says nothing any more."""
     monkeypatch.chdir(tmp_path)
     place = "sqlite:///search.db"
-    with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as server, warnings.catch_warnings():
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 1)) as server, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         storage = optuna.storages.RDBStorage(place, heartbeat_interval=1)
         name = f"PPO, 64 steps of {server.url}"

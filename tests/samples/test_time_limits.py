@@ -149,10 +149,11 @@ def test_torchrl(url: str, load_script: Any, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.skipif(gym.__version__ != "1.4.0", reason="docs/recipes.md says what 1.4.0 does")
 def test_rewards_that_gymnasium_normalises() -> None:
     scaled = {}
-    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+    # The first is still rising where the page looks at it; the other has been the same since its 500th step.
+    for mode, steps in ((AutoresetMode.NEXT_STEP, 5000), (AutoresetMode.SAME_STEP, 1000)):
         envs = NormalizeReward(SyncVectorEnv([lambda: TimeLimit(HowFar(), 5)] * 4, autoreset_mode=mode))
         envs.reset()
-        for _ in range(5000):
+        for _ in range(steps):
             envs.step(np.zeros(4, np.int64))
         scaled[mode] = 1 / np.sqrt(envs.return_rms.var)
     assert round(scaled[AutoresetMode.NEXT_STEP], 2) == 0.09

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
@@ -166,18 +164,7 @@ def token(tmp_path: Path) -> Path:
     return path
 
 
-@needs_chromium
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="it looks at how programs were called")
-def test_a_browser_that_we_open_gets_the_token_and_nobody_reads_it(token: Path) -> None:
-    url = f"page://127.0.0.1:{free_port()}?serve={CARTS}&browser=headless&token-file={token}"
-    with open_transport(url, wait=60.0, connect_timeout=20.0) as env:
-        steps(env)
-        for each in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                assert "secret" not in " ".join(each.cmdline()), each
-
-
+# That a browser which we open gets it, and nobody reads it: test_browser.py.
 def test_without_a_browser_it_is_said_that_a_token_is_asked_for(token: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(errors.EngineUnreachable):
         open_transport(f"page://127.0.0.1:{free_port()}?token-file={token}", wait=0.2)

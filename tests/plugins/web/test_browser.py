@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import tempfile
 import webbrowser
 from pathlib import Path
 from typing import Any
@@ -29,15 +30,16 @@ CARTS = WEB / "carts"
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
-def browsers(page: str) -> list[psutil.Process]:
-    """The processes of the headless browser that shows this page, and of its keeper none."""
+def browsers(folder: Path) -> list[psutil.Process]:
+    """The processes of the headless browsers that show a page of this folder, and of their keepers none."""
     found = []
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
         except psutil.Error:
             continue
-        if page in words and "--headless" in words and "python" not in words[0]:
+        shown = [word for word in words if word.startswith(folder.as_uri())]
+        if shown and "--headless" in words and "python" not in words[0]:
             found.append(process)
     return found
 
@@ -45,15 +47,23 @@ def browsers(page: str) -> list[psutil.Process]:
 @needs_chromium
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_headless_browser_lives_as_long_as_its_connection() -> None:
-    """Where it is killed, the run goes on with another one."""
-    port = free_port()
-    page = f"http://127.0.0.1:{port}/"
-    env = ue_rl.connect(f"page://127.0.0.1:{port}?serve={CARTS}&browser=headless", reconnect=60.0, wait=60.0)
+@pytest.mark.skipif(os.name != "posix", reason="it looks at how programs were called")
+def test_a_headless_browser_lives_as_long_as_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is killed, the run goes on with another one. Each gets the token, which nobody reads."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # of the page that leads to the address with the token
+    token = tmp_path / "token"
+    token.write_text("a secret & of +these% tests")
+    token.chmod(0o600)
+    url = f"page://127.0.0.1:{free_port()}?serve={CARTS}&browser=headless&token-file={token}"
+    env = ue_rl.connect(url, reconnect=60.0, wait=60.0)
     try:
         env.reset()
         env.step(np.zeros((16, 1), np.float32))
-        first = browsers(page)
+        first = browsers(tmp_path)
+        assert first
+        for each in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                assert "secret" not in " ".join(each.cmdline()), each
         all_of_them = [process for each in first for process in (each, *each.children(recursive=True))]
         for process in all_of_them:  # one of its others would answer for a moment yet
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -63,10 +73,10 @@ def test_a_headless_browser_lives_as_long_as_its_connection() -> None:
         assert dones.all()
         assert infos[0]["TimeLimit.truncated"]
         env.step(np.zeros((16, 1), np.float32))
-        assert browsers(page)
+        assert browsers(tmp_path)
     finally:
         env.close()
-    eventually(lambda: not browsers(page))
+    eventually(lambda: not browsers(tmp_path))
 
 
 def script(path: Path, text: str) -> str:

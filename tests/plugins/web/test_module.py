@@ -82,7 +82,7 @@ def same(ask: dict[str, Any], seen: dict[str, Any], vector: dict[str, Any]) -> N
         pytest.param((CARTS, "{port}", "4"), id="carts", marks=pytest.mark.exhaustive),
         pytest.param((GAMES, "everything", "{port}"), id="everything"),
         pytest.param((GAMES, "demo", "{port}"), id="demo", marks=pytest.mark.exhaustive),
-        pytest.param((GAMES, "agents", "{port}"), id="agents"),
+        pytest.param((GAMES, "agents", "{port}"), id="agents", marks=pytest.mark.exhaustive),
     ],
 )
 def test_ue_rl_check_finds_nothing(engine: tuple[Path | str, ...]) -> None:
@@ -97,6 +97,22 @@ def test_ue_rl_check_finds_nothing(engine: tuple[Path | str, ...]) -> None:
     assert report.count(compliance.Verdict.PASS) > 30
 
 
+# What agents may do to rows: who is there, who acts, who ends.
+OF_AGENTS = (
+    "fields of rows", "partial batches", "rows in another order", "ends of episodes", "last observations",
+    "a seed twice", "what actions do", "steps behind an end", "next trainer",
+)  # fmt: skip
+
+
+def test_ue_rl_check_finds_nothing_in_the_rows_of_agents() -> None:
+    port = free_port()
+    with node(GAMES, "agents", str(port)):
+        open_transport(f"tcp://127.0.0.1:{port}", wait=20.0).close()
+        report = compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(patience=1.0), only=OF_AGENTS)
+    assert report.mistakes == []
+    assert report.count(compliance.Verdict.PASS) >= len(OF_AGENTS) - 2
+
+
 GUARDED = """
 import {{ Carts }} from "{carts}";
 import {{ connect, listen }} from "{module}";
@@ -106,14 +122,20 @@ else await listen(new Carts(2), {{ port: Number(where), token }});
 """
 
 
-@pytest.mark.parametrize("carrier", ["tcp", "page"])
+RIGHT, OTHER = "a secret of sixteen bytes", "another one, and a longer one"
+
+
 @pytest.mark.parametrize(
-    ("mine", "theirs", "error"),
+    ("mine", "theirs", "error", "carrier"),
     [
-        ("a secret of sixteen bytes", "a secret of sixteen bytes", None),
-        ("a secret of sixteen bytes", "another one, and a longer one", errors.AccessRefused),
-        ("a secret of sixteen bytes", "", errors.AccessRefused),
-        ("", "a secret of sixteen bytes", errors.AccessRefused),
+        (RIGHT, RIGHT, None, "tcp"),
+        (RIGHT, OTHER, errors.AccessRefused, "tcp"),
+        (RIGHT, "", errors.AccessRefused, "tcp"),
+        ("", RIGHT, errors.AccessRefused, "tcp"),
+        (RIGHT, RIGHT, None, "page"),
+        (RIGHT, OTHER, errors.AccessRefused, "page"),
+        pytest.param(RIGHT, "", errors.AccessRefused, "page", marks=pytest.mark.exhaustive),
+        pytest.param("", RIGHT, errors.AccessRefused, "page", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_token(tmp_path: Path, carrier: str, mine: str, theirs: str, error: type[Exception] | None) -> None:

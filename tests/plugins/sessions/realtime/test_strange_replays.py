@@ -41,8 +41,12 @@ def whole() -> tuple[EnvSpec, dict[str, Any], list[list[Any]]]:
 
 def written(path: Path, spec: EnvSpec, header: dict[str, Any], messages: list[list[Any]]) -> Path:
     writer = TraceWriter(path, spec, SIDE, about=header)
-    for kind, facts in messages:
-        text = facts.encode() if isinstance(facts, str) else json.dumps(facts).encode()
+    before: list[Any] = []
+    for message in messages:
+        if message is not before:  # a hundred thousand times the same is written once
+            before = message
+            kind, facts = message
+            text = facts.encode() if isinstance(facts, str) else json.dumps(facts).encode()
         writer.pieces += [struct.pack("<BdI", kind, 0.0, len(text)), text]
     writer.close()
     return path
