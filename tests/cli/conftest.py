@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.warm_cli import WarmCli, WarmProcess
-
-
-def rest_of(process: subprocess.Popen[str]) -> str:
-    """What it says until it ends; communicate() would miss what was read ahead, together with its address."""
-    assert process.stdout is not None
-    output = process.stdout.read()
-    process.wait(timeout=60)
-    return output
 
 
 @pytest.fixture(scope="session")

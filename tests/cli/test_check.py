@@ -33,7 +33,7 @@ def last(result: Result) -> str:
 
 @pytest.mark.parametrize("channel", ["SHARED", pytest.param("ANY", marks=pytest.mark.exhaustive)])
 def test_a_right_engine_passes(channel: str) -> None:
-    with MistakenEngine(channel=channel) as engine:
+    with MistakenEngine(channel=channel, num_envs=2) as engine:
         result = check(engine.url)
     assert result.return_value == 0, result.output
     assert re.fullmatch(r"PASS  \d+ PASS, 0 WARN, 0 FAIL, \d+ SKIP", last(result)), result.output
@@ -90,7 +90,7 @@ def test_it_starts_an_engine_and_ends_it() -> None:
 
 
 def test_it_starts_others_and_compares_them() -> None:
-    result = check("--engine", shlex.join([*ENGINE, "--mistake", "not-repeatable:velocity"]), *QUICK)
+    result = check("--engine", shlex.join([*ENGINE, "--mistake", "not-repeatable:velocity"]), "--num-envs", "2", *QUICK)
     assert result.return_value == 1, result.output
     assert last(result).endswith(": seed-ignored, remembers-episodes")
 

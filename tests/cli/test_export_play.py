@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,13 @@ from ue_rl.training.saving.checkpoints import CheckpointStore
 
 
 @pytest.fixture(scope="module")
+def cart_poles() -> Iterator[Callable[[int], str]]:
+    """The address of so many of them in this process: where who starts the engine is not the subject."""
+    with ExitStack() as stack:
+        yield lambda count: stack.enter_context(run_in_thread(GymnasiumBridge("CartPole-v1", count))).url
+
+
+@pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """model.zip of CartPole; norm/model.zip of Pendulum beside its vecnormalize.pkl."""
     folder = tmp_path_factory.mktemp("models")
@@ -47,7 +56,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_folder_stands_for_the_model_in_it(models: Path, tmp_path: Path) -> None:
+def test_a_folder_stands_for_the_model_in_it(models: Path, tmp_path: Path, cart_poles: Callable[[int], str]) -> None:
     def write(at: Path) -> dict[str, object]:
         shutil.copy(models / "model.zip", at)
         return {}
@@ -63,7 +72,7 @@ def test_a_folder_stands_for_the_model_in_it(models: Path, tmp_path: Path) -> No
     (checkpoint.path / "manifest.json").unlink()
     assert isinstance(load_policy(checkpoint.path), Sb3Inference)
     assert isinstance(load_policy(tmp_path), OnnxInference)
-    ok("play --env CartPole-v1 --episodes 1", tmp_path)
+    ok("play --episodes 1", tmp_path, cart_poles(1))
     assert "no model in this folder" in str(refused("play", tmp_path / "checkpoints"))
     (tmp_path / "config.yaml").touch()
     assert str(refused("play", tmp_path.parent)).endswith(f"The newest run in it is {tmp_path}")
@@ -101,7 +110,9 @@ def test_export_refuses_and_leaves_no_file(models: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("num_envs", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
-def test_play_equals_evaluate_policy(models: Path, tmp_path: Path, num_envs: int) -> None:
+def test_play_equals_evaluate_policy(
+    models: Path, tmp_path: Path, num_envs: int, cart_poles: Callable[[int], str]
+) -> None:
     env = DummyVecEnv([lambda: gym.make("CartPole-v1")] * num_envs)
     env.seed(9)
     expected, lengths = evaluate_policy(
@@ -109,8 +120,15 @@ def test_play_equals_evaluate_policy(models: Path, tmp_path: Path, num_envs: int
     )
     ok("export", models / "model.zip", "-o", tmp_path / "x.onnx")
     for model in (tmp_path / "x.onnx", models / "model.zip"):
-        command = f"play --env CartPole-v1 --num-envs {num_envs} --episodes 6 --seed 9"
-        output = ok(command, model, "--json", tmp_path / "e.json", "--csv", tmp_path / "e.csv")
+        output = ok(
+            "play --episodes 6 --seed 9",
+            model,
+            cart_poles(num_envs),
+            "--json",
+            tmp_path / "e.json",
+            "--csv",
+            tmp_path / "e.csv",
+        )
         rows = json.loads((tmp_path / "e.json").read_text())["episodes"]
         assert [row["return"] for row in rows] == expected
         assert [row["length"] for row in rows] == lengths
@@ -120,13 +138,14 @@ def test_play_equals_evaluate_policy(models: Path, tmp_path: Path, num_envs: int
         assert summary == f"{np.mean(lengths):.1f} +/- {np.std(lengths):.1f} ({min(lengths)} to {max(lengths)})"
 
 
-def test_a_seed_decides_a_stochastic_policys_noise(models: Path, tmp_path: Path) -> None:
+def test_a_seed_decides_a_stochastic_policys_noise(
+    models: Path, tmp_path: Path, cart_poles: Callable[[int], str]
+) -> None:
     output = ok("export --stochastic", models / "model.zip", "-o", tmp_path / "noisy.onnx")
     assert any("noise" in line and "float32 [N, 2]" in line for line in output.splitlines()), output
 
     def episodes(seed: int) -> Any:
-        command = f"play --env CartPole-v1 --num-envs 2 --episodes 6 --seed {seed}"
-        ok(command, tmp_path / "noisy.onnx", "--json", tmp_path / "e.json")
+        ok(f"play --episodes 6 --seed {seed}", tmp_path / "noisy.onnx", cart_poles(2), "--json", tmp_path / "e.json")
         return json.loads((tmp_path / "e.json").read_text())["episodes"]
 
     assert episodes(5) == episodes(5)

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ import pytest
 from rich.console import Console
 from stable_baselines3 import PPO
 
-from tests.cli.conftest import rest_of
+from tests.harness.warm_cli import WarmCli, WarmProcess
 from tests.support.command_line import refused
 from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.policy_server import figures, live, table
@@ -42,28 +41,19 @@ def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(pendulum: Path) -> Iterator[Any]:
-    processes: list[subprocess.Popen[str]] = []
+def start(pendulum: Path, tmp_path: Path, warm_cli: WarmCli) -> Iterator[Any]:
+    processes: list[WarmProcess] = []
 
-    def begin(*options: str, **how: Any) -> tuple[subprocess.Popen[str], int]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ue_rl", "policy-server", str(pendulum), "--port", "0", *options],
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True, **how},
-        )
+    def begin(*options: str) -> tuple[WarmProcess, int]:
+        words = ["policy-server", str(pendulum), "--port", "0", *options]
+        process = warm_cli.start(words, output=tmp_path / "output.txt")
         processes.append(process)
-        return process, 0 if process.stdout is None else port_of(process.stdout.readline())
+        return process, int(process.wait_for(r"(?<=127\.0\.0\.1:)\d+(?=\D)"))
 
     yield begin
     for process in processes:
-        if process.poll() is None:
-            process.kill()
+        process.signal(signal.SIGKILL)
         process.wait()
-
-
-def port_of(text: str) -> int:
-    found = re.search(r"127\.0\.0\.1:(\d+)", text)
-    assert found is not None, text
-    return int(found.group(1))
 
 
 def dial(port: int) -> tuple[socket.socket, io.BufferedReader]:
@@ -85,9 +75,9 @@ def test_signals_end_it_with_the_last_figures(start: Any, number: int) -> None:
     engine, answers = dial(port)
     engine.sendall(b"OBS=0,0,0\n")
     assert answers.readline().startswith(b"ACT=")
-    process.send_signal(number)
-    output = rest_of(process)
-    assert process.returncode == 0
+    process.signal(number)
+    assert process.wait() == 0
+    output = process.text
     assert answers.readline() == b""
     assert "1 engines with 1 envs, 0 dropped, 1 actions in 1 batches, latency p50" in output
     assert output.endswith("stopped\n")
@@ -104,21 +94,22 @@ def test_a_signal_between_batches_that_never_pause(start: Any) -> None:
     for _, answers in engines[:3]:  # the fourth reads nothing
         for _ in range(100):
             assert answers.readline().startswith(b"ACT=")
-    process.send_signal(signal.SIGTERM)
-    output = rest_of(process)
-    assert process.returncode == 0, output
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 0, process.text
+    output = process.text
     assert "Traceback" not in output
     for engine, _ in engines:
         engine.close()
 
 
 @posix
-def test_a_terminal_shows_a_table(start: Any, pendulum: Path) -> None:
+def test_a_terminal_shows_a_table(warm_cli: WarmCli, pendulum: Path) -> None:
     import pty
 
     ours, theirs = pty.openpty()
-    process, _ = start(stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "100"})
-    os.close(theirs)
+    words = ["policy-server", str(pendulum), "--port", "0"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = warm_cli.start(words, output=Path(os.ttyname(theirs)), environment=environment)
     seen = b""
 
     def read_until(text: str) -> None:
@@ -126,20 +117,23 @@ def test_a_terminal_shows_a_table(start: Any, pendulum: Path) -> None:
         deadline = time.monotonic() + 60
         while text not in seen.decode("utf-8", "replace"):
             assert time.monotonic() < deadline, seen
-            with contextlib.suppress(OSError):  # what Linux says when the other side has gone
-                seen += os.read(ours, 65_536)
+            seen += os.read(ours, 65_536)
 
     try:
         read_until("replaced")
-        engine, answers = dial(port_of(seen.decode()))
+        found = re.search(r"127\.0\.0\.1:(\d+)", seen.decode())
+        assert found is not None
+        engine, answers = dial(int(found[1]))
         engine.sendall(b"OBS=0,0,0\nOBS=what\n")
         assert answers.readline().startswith(b"ACT=")
         read_until("a number was expected")  # the log, above the table
         read_until("1 dropped")
-        process.send_signal(signal.SIGINT)
+        process.signal(signal.SIGINT)
         read_until("stopped")
-        assert process.wait(60) == 0
+        assert process.wait() == 0
     finally:
+        process.signal(signal.SIGKILL)
+        os.close(theirs)
         os.close(ours)
     text = seen.decode()
     for word in ("engines", "actions", "batches", "p50", "p99", "model", "loaded"):

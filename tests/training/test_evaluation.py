@@ -141,14 +141,14 @@ def test_the_best_model_of_a_run_that_collapses_late(tmp_path: Path, serve: Call
     """SAC learns, and then unlearns all: best_model.zip is from before, and does what its evaluation says."""
     report = Said()
     outcome = run(
-        tmp_path, "sac", report, algo="sac", timesteps=320, url=serve(Near), eval_url=serve(Near), eval_freq=80,
-        eval_episodes=4, callback={f"{ME}:Collapse": {"at": 200}}, export=True,
+        tmp_path, "sac", report, algo="sac", timesteps=160, url=serve(Near), eval_url=serve(Near), eval_freq=40,
+        eval_episodes=4, callback={f"{ME}:Collapse": {"at": 100}}, export=True,
     )  # fmt: skip
     folder = outcome.run.path
     rows = evaluations(folder)
-    assert [row.env_steps for row in rows] == [80, 160, 240, 320]
+    assert [row.env_steps for row in rows] == [40, 80, 120, 160]
     best = max(rows, key=lambda row: row.mean_return)
-    assert best.env_steps < 200
+    assert best.env_steps < 100
     assert rows[-1].mean_return < best.mean_return - 2
     assert outcome.best == (best.env_steps, best.mean_return)
     assert outcome.evaluation == (rows[-1].mean_return, rows[-1].std_return)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -281,3 +282,11 @@ def test_what_a_file_says_of_an_engine_of_another_kind_goes_with_it() -> None:
     assert resolve({"env": "CartPole-v1"}, {"url": "a", "reconnect": 60, "wait": 5}).wait == 0
     assert resolve({"url": "b", "backend": "rllib"}, {"num_envs": 64}).num_envs == 64
     assert resolve({"url": "b"}, {"url": "a", "reconnect": 60, "restarts": "3/60s"}).restarts == "3/60s"
+
+
+@pytest.mark.parametrize("name", ["a run", "ü \U0001f600", "~", "x: y", os.fsdecode(b"\xff"), "a\nb", "word " * 60])
+def test_whatever_a_folder_is_called_is_read_back(tmp_path: Path, name: str) -> None:
+    """Also one whose bytes are no UTF-8."""
+    config = tmp_path / "config.yaml"
+    config.write_text(TrainOptions(log_dir=name).as_yaml(), "utf-8")
+    assert read_config(config)["log_dir"] == name

@@ -28,7 +28,7 @@ from ue_rl.training.overlap import _HalfActing
 
 N = 5
 SMALL: dict[str, Any] = {"seed": 3, "device": "cpu"}
-ON = {**SMALL, "n_steps": 32, "n_epochs": 2}
+ON = {**SMALL, "n_steps": 16, "n_epochs": 2}
 
 
 def off(**more: Any) -> dict[str, Any]:
@@ -85,8 +85,8 @@ CASES: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
 def test_only_the_order_of_the_draws_differs_from_whole_steps(name: str) -> None:
     """Rollouts and weights are, to the bit, those of whole steps of a policy that acts for one half after the other."""
     kind, policy, env, options = CASES[name]
-    mine = ue_rl.overlap(kind)(policy, env(), **options).learn(320)
-    reference = acting_in_halves(kind)(policy, env(), **options).learn(320)
+    mine = ue_rl.overlap(kind)(policy, env(), **options).learn(160)
+    reference = acting_in_halves(kind)(policy, env(), **options).learn(160)
     for field in ("actions", "rewards", "values", "log_probs", "episode_starts"):
         got, want = getattr(mine.rollout_buffer, field), getattr(reference.rollout_buffer, field)
         np.testing.assert_array_equal(got, want)
@@ -94,14 +94,14 @@ def test_only_the_order_of_the_draws_differs_from_whole_steps(name: str) -> None
 
 
 def test_training_is_the_same_over_every_carrier_and_again() -> None:
-    found = {weights(ue_rl.overlap(PPO)("MlpPolicy", cartpole(), **ON).learn(160)) for _ in range(2)}
+    found = {weights(ue_rl.overlap(PPO)("MlpPolicy", cartpole(), **ON).learn(80)) for _ in range(2)}
     with run_in_thread(GymnasiumBridge("CartPole-v1", N)) as text:
         for channel in ("shared", "per_env"):
             with ue_rl.connect(text.url, channel=channel, timeout=20).transport as transport:
-                found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", UnrealVecEnv(transport), **ON).learn(160)))
+                found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", UnrealVecEnv(transport), **ON).learn(80)))
     with run_shm_in_thread(GymnasiumBridge("CartPole-v1", N)) as shm:
         env = ue_rl.connect(shm.url, timeout=20)
-        found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", env, **ON).learn(160)))
+        found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", env, **ON).learn(80)))
         env.close()
     assert len(found) == 1
 
@@ -118,19 +118,19 @@ def test_what_is_stored_is_what_the_policy_saw_and_did() -> None:
         def _on_rollout_end(self) -> None:
             buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
             obs, actions = (
-                torch.as_tensor(values.reshape(32 * N, -1)) for values in (buffer.observations, buffer.actions)
+                torch.as_tensor(values.reshape(16 * N, -1)) for values in (buffer.observations, buffer.actions)
             )
             with torch.no_grad():
                 values, log_probs, _ = self.model.policy.evaluate_actions(obs, actions)  # type: ignore[operator]
-            np.testing.assert_allclose(values.reshape(32, N), buffer.values, atol=1e-5)
-            np.testing.assert_allclose(log_probs.reshape(32, N), buffer.log_probs, atol=1e-4)
+            np.testing.assert_allclose(values.reshape(16, N), buffer.values, atol=1e-5)
+            np.testing.assert_allclose(log_probs.reshape(16, N), buffer.log_probs, atol=1e-4)
             self.judged += 1
 
     judge = Judge()
     env = VecNormalize(pendulum())
-    ue_rl.overlap(PPO)("MlpPolicy", env, **ON).learn(640, callback=judge)
+    ue_rl.overlap(PPO)("MlpPolicy", env, **ON).learn(320, callback=judge)
     assert judge.judged == 4
-    assert env.obs_rms.count > 640
+    assert env.obs_rms.count > 320
 
 
 @pytest.mark.parametrize("kind", [PPO, SAC])

@@ -15,7 +15,7 @@ from ue_rl.training.options import TrainOptions
 
 
 def test_an_env_of_a_module_here_is_trained_played_and_served(own: Path) -> None:
-    assert "evaluation" in ok(f"{TINY} --no-export --env my_envs:MyCart-v0 --run-id mine --log-dir runs")
+    assert "evaluation" in ok(f"{TINY} --timesteps 64 --no-export --env my_envs:MyCart-v0 --run-id mine --log-dir runs")
     assert "2 episodes" in ok("play runs/mine --episodes 2")
     assert "2 episodes" in ok("play --actor random --env my_envs:MyCart-v0 --episodes 2")
     bridge = GymnasiumBridge("my_envs:MyCart-v0", 2)
@@ -51,5 +51,5 @@ def test_what_cannot_be_is_the_modules_fault_or_the_ids(own: Path, env: str, tex
 )
 def test_other_peoples_packages(tmp_path: Path, module: str, words: str) -> None:
     pytest.importorskip(module)
-    ok(f"{TINY} --no-export --env {words} --run-id other --log-dir", tmp_path)
+    ok(f"{TINY} --timesteps 64 --no-export --env {words} --run-id other --log-dir", tmp_path)
     ok("play --episodes 1 --max-episode-steps 20", tmp_path / "other")

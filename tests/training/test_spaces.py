@@ -28,7 +28,7 @@ from ue_rl.system import errors
 from ue_rl.training import train
 from ue_rl.training.config import resolve
 
-TINY = "train --timesteps 64 --n-steps 16 --batch-size 16"
+TINY = "train --timesteps 64 --n-steps 16 --batch-size 16 --set n_epochs=1"
 SMALL = "--net-arch 8 --eval-episodes 0"
 
 
@@ -209,7 +209,7 @@ class FarGoals(Goals):
 def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport: str) -> None:
     path = tmp_path / "her.yaml"
     values = {
-        "algo": "sac", "her": {"n_sampled_goal": 4, "goal_selection_strategy": "future"}, "timesteps": 120,
+        "algo": "sac", "her": {"n_sampled_goal": 4, "goal_selection_strategy": "future"}, "timesteps": 60,
         "device": "cpu", "log_dir": str(tmp_path), "run_id": "r", "transport": transport, "export": False,
         "hyperparameters": {"learning_starts": 40, "batch_size": 32, "buffer_size": 1000,
                             "policy_kwargs": {"net_arch": [8]}},
@@ -217,7 +217,7 @@ def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport
     path.write_text(yaml.safe_dump(values))
     with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True), upgrader=ShmUpgrader()) as server:
         ok("train --config", path, "--port", server.port)
-        ok("train --resume --timesteps 200 --config", path, "--port", server.port)
+        ok("train --resume --timesteps 80 --config", path, "--port", server.port)
     from stable_baselines3.common.save_util import load_from_pkl
 
     buffer = load_from_pkl(tmp_path / "r" / "replay_buffer.pkl")
@@ -234,7 +234,7 @@ def test_a_run_with_hindsight_is_exported_played_and_begun_from(tmp_path: Path) 
     path.write_text(yaml.safe_dump(values))
     path.with_name("plain.yaml").write_text(yaml.safe_dump({**values, "her": None, "run_id": "plain"}))
     with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True)) as server:
-        ok("train --config", path, "--port", server.port)
+        ok("train --net-arch 8 --config", path, "--port", server.port)
         ok("play", tmp_path / "r" / "model.zip", "--port", server.port, "--episodes", 2)
         ok("train --config", path.with_name("plain.yaml"), "--init-from", tmp_path / "r", "--port", server.port)
     ok("export", tmp_path / "r")
@@ -295,8 +295,10 @@ def test_wrong_options_are_refused_by_name(values: dict[str, Any], said: str) ->
 
 def test_her_needs_goals(tmp_path: Path) -> None:
     path = tmp_path / "her.yaml"
-    path.write_text(yaml.safe_dump({"algo": "sac", "her": {}, "env": "Pendulum-v1", "log_dir": str(tmp_path / "runs")}))
-    assert "achieved_goal" in str(refused("train --config", path, by=errors.ConfigurationError))
+    path.write_text(yaml.safe_dump({"algo": "sac", "her": {}, "log_dir": str(tmp_path / "runs")}))
+    with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as server:
+        said = refused("train --config", path, "--port", server.port, by=errors.ConfigurationError)
+    assert "achieved_goal" in str(said)
 
 
 # -- inspect

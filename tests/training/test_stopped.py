@@ -30,7 +30,7 @@ from ue_rl.training.watching import Watching
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")
 SMALL = {"n_steps": 32, "batch_size": 64, "n_epochs": 1}
-LONG = {**SMALL, "n_steps": 128}
+LONG = {**SMALL, "n_steps": 64}
 
 
 class Options(Protocol):
@@ -45,7 +45,7 @@ def options(tmp_path: Path, cartpole: str) -> Options:
 
     def make(**given: Any) -> TrainOptions:
         usual = {
-            "timesteps": 512, "seed": 1, "log_dir": str(tmp_path), "run_id": "r", "export": False, "eval_episodes": 0,
+            "timesteps": 256, "seed": 1, "log_dir": str(tmp_path), "run_id": "r", "export": False, "eval_episodes": 0,
             "hyperparameters": SMALL, "device": "cpu", "url": cartpole,
         }  # fmt: skip
         return TrainOptions(**{**usual, **given})
@@ -94,16 +94,16 @@ def weights(run: RunDirectory) -> list[bytes]:
 
 def test_sigterm_saves_and_resume_goes_on(options: Options) -> None:
     report = Watched()
-    outcome = train(options(callback=at_step(200, kill(signal.SIGTERM))), report=report)
+    outcome = train(options(callback=at_step(100, kill(signal.SIGTERM))), report=report)
     assert isinstance(outcome.stopped_by, RunStopped)
     assert outcome.stopped_by.exit_code == 143
-    assert 200 <= outcome.env_steps < 512
+    assert 100 <= outcome.env_steps < 256
     assert outcome.saved == outcome.env_steps
     assert outcome.run.model.exists()
     assert report.told == ["SIGTERM: stopping after this step, then saving"]
     whole = train(options(), resume=outcome.run)
     assert whole.stopped_by is None
-    assert whole.env_steps == 512
+    assert whole.env_steps == 256
     steps = episodes(whole.run)
     assert steps == sorted(steps)
     assert max(steps) > outcome.env_steps
@@ -149,24 +149,24 @@ def test_any_exception_saves_and_leaves_its_traceback_in_a_file(options: Options
     def fail() -> None:
         raise MemoryError("no room for a rollout")
 
-    outcome = train(options(callback=at_step(200, fail)))
+    outcome = train(options(callback=at_step(100, fail)))
     assert isinstance(outcome.stopped_by, MemoryError)
     assert outcome.saved is not None
-    assert outcome.saved >= 200 - 64
+    assert outcome.saved >= 100 - 64
     assert outcome.crash is not None
     assert "no room for a rollout" in outcome.crash.read_text()
     assert "in fail" in outcome.crash.read_text()
-    assert train(options(), resume=outcome.run).env_steps == 512
+    assert train(options(), resume=outcome.run).env_steps == 256
 
 
 def test_an_engine_that_is_killed_comes_back_and_is_counted(
     options: Options, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     report = Watched()
-    stop = at_step(200, lambda: os.kill(report.processes()[1], signal.SIGKILL))
-    outcome = train(options(url=None, num_envs=2, num_engines=2, timesteps=512, callback=stop), report=report)
+    stop = at_step(100, lambda: os.kill(report.processes()[1], signal.SIGKILL))
+    outcome = train(options(url=None, num_envs=2, num_engines=2, callback=stop), report=report)
     assert outcome.stopped_by is None
-    assert outcome.env_steps == 512
+    assert outcome.env_steps == 256
     assert outcome.restarts == 1
     said = [record.getMessage() for record in caplog.records if record.name == "ue_rl.connections.engines"]
     lost = [text for text in said if "went away; its process was ended by signal 9" in text]
@@ -192,33 +192,33 @@ def test_an_engine_that_hangs_does_not_hold_up_a_stop(options: Options) -> None:
 
     own = {"url": None, "num_envs": 2}
     begun = time.monotonic()
-    outcome = train(options(**own, timeout=60.0, callback=at_step(200, hang)), report=report)
+    outcome = train(options(**own, timeout=60.0, callback=at_step(100, hang)), report=report)
     assert time.monotonic() - begun < 40
     assert isinstance(outcome.stopped_by, RunStopped)
-    assert outcome.saved == outcome.env_steps >= 200
+    assert outcome.saved == outcome.env_steps >= 100
     assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
-    assert train(options(), resume=outcome.run).env_steps == 512
+    assert train(options(), resume=outcome.run).env_steps == 256
 
 
 def test_the_figures_after_a_resume_add_up(options: Options) -> None:
     """Steps of the rollout that was under way are the run's already: they are no work of the resumed one."""
-    first = train(options(hyperparameters=LONG, timesteps=768, callback=at_step(400, kill(signal.SIGTERM))))
-    assert first.env_steps % 256, "it is stopped in the middle of a rollout"
+    first = train(options(hyperparameters=LONG, timesteps=384, callback=at_step(200, kill(signal.SIGTERM))))
+    assert first.env_steps % 128, "it is stopped in the middle of a rollout"
     shown: list[int] = []
 
     class Shown(Watched):
         def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
             shown.append(env_steps)
 
-    again = train(options(hyperparameters=LONG, timesteps=768), resume=first.run, report=Shown())
-    assert (again.before, again.env_steps) == (first.env_steps, 768)
+    again = train(options(hyperparameters=LONG, timesteps=384), resume=first.run, report=Shown())
+    assert (again.before, again.env_steps) == (first.env_steps, 384)
     assert shown[0] > first.env_steps, "the bar begins where the run was"
 
 
 def test_a_run_that_is_stopped_among_recorded_steps_is_as_far_as_it_was(options: Options) -> None:
-    long = partial(options, hyperparameters=LONG, timesteps=768)
-    first = train(long(callback=at_step(400, kill(signal.SIGTERM))))
-    again = train(long(callback=at_step(300, kill(signal.SIGTERM))), resume=first.run)
+    long = partial(options, hyperparameters=LONG, timesteps=384)
+    first = train(long(callback=at_step(200, kill(signal.SIGTERM))))
+    again = train(long(callback=at_step(150, kill(signal.SIGTERM))), resume=first.run)
     assert isinstance(again.stopped_by, RunStopped)
     assert (again.before, again.env_steps, again.saved) == (first.env_steps,) * 3
 

@@ -92,21 +92,13 @@ def test_streams_are_their_own() -> None:
 
 @pytest.mark.parametrize(("algo", "kind"), [("ppo", PPO), pytest.param("sac", SAC, marks=pytest.mark.exhaustive)])
 def test_another_number_of_threads_is_the_same_run(tmp_path: Path, algo: str, kind: Any) -> None:
+    few = {"ppo": "--set n_steps=64 --set n_epochs=4", "sac": "--set learning_starts=64"}[algo]
+    words = f"train --algo {algo} --timesteps 128 --seed 1 --no-export {few} --threads"
     weights = []
     try:
         for threads in (4, 1):
-            ok(
-                f"train --algo {algo} --env Pendulum-v1 --num-envs 1 --timesteps 128 --seed 1 --no-export --threads",
-                threads,
-                "--eval-episodes",
-                0,
-                "--set",
-                "learning_starts=64" if algo == "sac" else "n_steps=64",
-                "--run-id",
-                threads,
-                "--log-dir",
-                tmp_path,
-            )
+            with run_in_thread(GymnasiumBridge("Pendulum-v1", 1)) as engine:
+                ok(words, threads, "--run-id", threads, "--log-dir", tmp_path, engine.url)
             assert torch.get_num_threads() == threads
             weights.append(kind.load(tmp_path / str(threads) / "model.zip").policy.state_dict())
     finally:

@@ -48,7 +48,7 @@ class _Breaks(BaseCallback):
 def test_a_loss_that_is_no_number_is_named_once(kind: Any, arguments: dict[str, Any]) -> None:
     said: list[str] = []
     model = kind("MlpPolicy", make_vec_env("CartPole-v1"), device="cpu", seed=0, **arguments)
-    model.learn(300, callback=CallbackList([_Breaks(), Watching(said.append)]))
+    model.learn(128, callback=CallbackList([_Breaks(), Watching(said.append)]))
     assert len(said) == 1
     assert said[0].startswith("train/loss is nan after ")
 
@@ -87,8 +87,8 @@ def test_a_limit_that_is_sent_as_an_end_is_asked_for_once(lengths: tuple[int, ..
     said: list[str] = []
     with run_in_thread(GymnasiumBridge(lambda: Lasts(lengths, limit), 2)) as server:
         env = ue_rl.connect(server.url)
-        model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, device="cpu", seed=0)
-        model.learn(640, callback=EpisodeEnds(said.append))
+        model = PPO("MlpPolicy", env, n_steps=100, batch_size=200, n_epochs=1, device="cpu", seed=0)
+        model.learn(400, callback=EpisodeEnds(said.append))
         env.close()
     assert len(said) == words
     assert all("DONE after exactly 12 steps" in text and "TRUNC=1" in text for text in said)

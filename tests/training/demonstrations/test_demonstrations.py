@@ -7,8 +7,6 @@ import inspect
 import os
 import pickle
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +18,7 @@ from click.testing import CliRunner
 from gymnasium import spaces
 
 import ue_rl
+from tests.harness.warm_cli import WarmCli
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.protocol.spaces.walks import zip_leaves
@@ -165,7 +164,7 @@ def test_the_parts_stay_until_the_dataset_was_read_back(tmp_path: Path, monkeypa
     assert len(read(tmp_path / "d").episodes) == 1
 
 
-def test_a_recorder_that_is_killed_leaves_its_whole_episodes(tmp_path: Path) -> None:
+def test_a_recorder_that_is_killed_leaves_its_whole_episodes(tmp_path: Path, warm_cli: WarmCli) -> None:
     folder = tmp_path / "demos"
     script = (
         "import os, sys, time; from tests.training.demonstrations.test_demonstrations import *\n"
@@ -174,13 +173,12 @@ def test_a_recorder_that_is_killed_leaves_its_whole_episodes(tmp_path: Path) -> 
         f"open({str(folder / EPISODES / '.half-3.npz')!r}, 'wb').write(b'PK')\n"
         "print('now', flush=True); time.sleep(60)\n"
     )
-    root = Path(__file__).parents[3]
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=root) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "now\n"
-        with pytest.raises(ConfigurationError, match=f"{process.pid}"):
-            read(folder)  # it is at work
-        os.kill(process.pid, signal.SIGKILL)
+    process = warm_cli.start([], output=tmp_path / "output.txt", script=script)
+    process.wait_for("now")
+    with pytest.raises(ConfigurationError, match=f"{process.pid}"):
+        read(folder)  # it is at work
+    process.signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
     shown = CliRunner().invoke(cli, ["demos", "show", str(folder)])
     assert shown.exit_code == 0
     assert "3: 3 ended by themselves" in shown.output
@@ -270,12 +268,15 @@ def test_demonstrations_that_would_be_read_for_ever_are_refused(tmp_path: Path) 
             read(folder)
 
 
-def test_demonstrations_of_another_game_are_refused(cart_pole: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="another game") as error:
-        train(TrainOptions(env="Pendulum-v1", bc=str(cart_pole), timesteps=64, log_dir=str(tmp_path)))
+def test_demonstrations_of_another_game_are_refused(cart_pole: Path, cartpole: str, tmp_path: Path) -> None:
+    with (
+        run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine,
+        pytest.raises(ConfigurationError, match="another game") as error,
+    ):
+        train(TrainOptions(url=engine.url, bc=str(cart_pole), timesteps=64, log_dir=str(tmp_path)))
     assert error.value.field == "observation_space"
     with pytest.raises(ConfigurationError, match="does not go with this run"):
-        train(TrainOptions(prefill=str(cart_pole), timesteps=64, log_dir=str(tmp_path)))
+        train(TrainOptions(url=cartpole, prefill=str(cart_pole), timesteps=64, log_dir=str(tmp_path)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -284,10 +285,10 @@ def test_a_policy_is_cloned_before_it_learns_and_a_resumed_run_clones_no_more(
 ) -> None:
     from ue_rl.training.demonstrations.cloning import clone
 
-    monkeypatch.setattr(teaching, "clone", partial(clone, epochs=100))  # of 1000, which it would take
+    monkeypatch.setattr(teaching, "clone", partial(clone, epochs=60))  # of 1000, which it would take
     options = TrainOptions(
         bc=str(cart_pole), timesteps=128, url=cartpole, seed=1, log_dir=str(tmp_path), run_id="run", export=False,
-        eval_episodes=4, hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 1, "learning_rate": 1e-5},
+        eval_episodes=2, hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 1, "learning_rate": 1e-5},
     )  # fmt: skip
     outcome = train(options)
     rows = list(csv.DictReader((tmp_path / "run" / "cloning.csv").open()))
@@ -311,7 +312,7 @@ def test_other_algorithms_clone(cart_pole: Path, algo: str) -> None:
         env = ue_rl.connect(engine.url)  # type: ignore[attr-defined]
         model = {"dqn": DQN, "a2c": A2C}[algo]("MlpPolicy", env, seed=0, device="cpu")
         found = read(cart_pole).of(env.observation_space, env.action_space)
-        cloned = clone(model, found, epochs=60, batch_size=32, seed=0)
+        cloned = clone(model, found, epochs=15, batch_size=32, learning_rate=3e-3, seed=0)
         seen, acted = found.pairs()
         assert cloned.last < cloned.first
         assert np.mean(model.predict(seen, deterministic=True)[0] == acted) > 0.9

@@ -51,7 +51,7 @@ def _engines() -> Iterator[None]:
 
 def options(folder: Path, env: str = "CartPole-v1", **more: Any) -> TrainOptions:
     hyperparameters = {**SMALL, **more.pop("hyperparameters", {})}
-    given = {"url": URLS[env], "timesteps": 64, "seed": 0, "export": False, "device": "cpu", **more}
+    given = {"url": URLS[env], "timesteps": 32, "seed": 0, "export": False, "device": "cpu", **more}
     return resolve({"log_dir": str(folder), "run_id": "r", "hyperparameters": hyperparameters, **given}, None)
 
 
@@ -78,12 +78,12 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def test_auto_is_numpy_where_that_is_faster_and_the_run_keeps_it(tmp_path: Path) -> None:
-    config, heard = learnt(tmp_path / "whole", learner="auto", timesteps=128)
+    config, heard = learnt(tmp_path / "whole", learner="auto", timesteps=64)
     assert config["learner"] == "numpy"
     assert not [text for text in heard if "torch" in text]
     learnt(tmp_path / "parts", learner="auto")
     for flags in ({}, {"learner": "auto"}):
-        steps = 128 if flags else 96
+        steps = 64 if flags else 48
         config, heard = resumed(tmp_path / "parts", timesteps=steps, **flags)
         assert config["learner"] == "numpy"
         assert not [text for text in heard if "learner" in text]
@@ -92,10 +92,10 @@ def test_auto_is_numpy_where_that_is_faster_and_the_run_keeps_it(tmp_path: Path)
 
 def test_a_run_goes_on_with_the_other_learner_where_that_is_said(tmp_path: Path) -> None:
     learnt(tmp_path, learner="numpy")
-    config, heard = resumed(tmp_path, learner="torch", timesteps=96)
+    config, heard = resumed(tmp_path, learner="torch", timesteps=48)
     assert config["learner"] == "torch"
     assert "learner: numpy before, torch now" in heard
-    config, heard = resumed(tmp_path, learner="numpy", timesteps=128)
+    config, heard = resumed(tmp_path, learner="numpy", timesteps=64)
     assert config["learner"] == "numpy"
     assert "learner: torch before, numpy now" in heard
 

@@ -186,7 +186,7 @@ def test_set_parameters_brings_the_optimizer_back_too() -> None:
 @pytest.mark.parametrize("kind", [PPO, A2C])
 def test_the_same_seed_is_the_same_run_over_every_carrier(kind: Any) -> None:
     def run(env: Any) -> bytes:
-        return weights(ue_rl.numpy_learner(kind)("MlpPolicy", env, **{**arguments(kind), "n_steps": 32}).learn(320))
+        return weights(ue_rl.numpy_learner(kind)("MlpPolicy", env, **{**arguments(kind), "n_steps": 32}).learn(192))
 
     bridge = GymnasiumBridge("CartPole-v1", 3)
     found = {run(DummyVecEnv([lambda: gym.make("CartPole-v1")] * 3)) for _ in range(2)}
