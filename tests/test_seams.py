@@ -381,13 +381,13 @@ def found_in(text: str, folder: str) -> Found:
     folder: of the test, below tests: "protocol/text".
     """
     tree = ast.parse(text)
-    nodes = list(ast.walk(tree))
+    statements = [list(ast.walk(statement)) for statement in tree.body]
+    nodes = [node for inside in statements for node in inside]
     whole = Origins(nodes)
     ours = helpers() | {name for name in defined(nodes) if is_private(name)}
     private: dict[int, str] = {}
     changes: list[int] = []
-    for statement in tree.body:  # a name is one thing in each function
-        inside = list(ast.walk(statement))
+    for inside in statements:  # a name is one thing in each function
         origins = Origins(inside, whole)
         private.update(private_lines(inside, origins, ours))
         changes += replaced(inside, origins)
