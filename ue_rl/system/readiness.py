@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import select
 import selectors
+import sys
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
@@ -41,10 +41,10 @@ def ready_to_write(sockets: Sequence[_Socket], seconds: float) -> list[_Socket]:
 def _ready(sockets: Sequence[_Socket], event: int, seconds: float) -> list[_Socket]:
     # Windows has no poll; its select looks at no descriptor's number.
     selector: selectors.BaseSelector
-    if hasattr(select, "poll"):
-        selector = selectors.PollSelector()
-    else:
+    if sys.platform == "win32":
         selector = selectors.SelectSelector()
+    else:
+        selector = selectors.PollSelector()
     with selector:
         for each in sockets:
             selector.register(each.fileno(), event, each)
