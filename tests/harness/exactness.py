@@ -237,7 +237,7 @@ def learn(
 
 
 @functools.cache
-def whole(name: str) -> BaseAlgorithm:
+def whole(name: str, total: int = 288) -> BaseAlgorithm:
     """The model of a run that was never stopped."""
     with tempfile.TemporaryDirectory() as folder:
-        return learn(name, env_of(name), Path(folder))
+        return learn(name, env_of(name), Path(folder), total)

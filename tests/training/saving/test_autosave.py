@@ -80,7 +80,7 @@ def test_a_signal_while_it_is_saved_at_the_end(tmp_path: Path) -> None:
 
 
 def test_zero_minutes_are_no_minutes(tmp_path: Path) -> None:
-    learn("ppo", env_of(), tmp_path, save_interval=0)
+    learn("ppo", env_of(), tmp_path, total=192, save_interval=0)
     assert len(list((tmp_path / "checkpoints").glob("0*"))) == 2, "the first and the last"
 
 
@@ -98,18 +98,27 @@ def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str,
     transport = cast(Frail, env.transport)
     setattr(transport, what, asked)
     with pytest.raises(errors.EngineDisconnected):
-        model.learn(288, callback=autosave)
+        model.learn(192, callback=autosave)
     assert autosave.last is not None
     assert "the engine is gone" in autosave.last.facts["reason"]
     assert autosave.last.facts["exact"]
-    assert differ(learn("sac", env_of("sac"), tmp_path / "parts"), whole("sac")) == []
+    assert differ(learn("sac", env_of("sac"), tmp_path / "parts", total=192), whole("sac", 192)) == []
 
 
 @needs_signals
-@pytest.mark.parametrize("where", ["rollout", "train"])
 @pytest.mark.parametrize(
-    ("number", "ends"), [("SIGTERM", SystemExit), ("SIGINT", KeyboardInterrupt), ("SIGHUP", SystemExit)]
-)
+    ("number", "ends", "where"),
+    [
+        ("SIGTERM", SystemExit, "rollout"), ("SIGINT", KeyboardInterrupt, "train"), ("SIGHUP", SystemExit, "rollout"),
+        *(
+            pytest.param(number, ends, where, marks=pytest.mark.exhaustive)
+            for number, ends, where in (
+                ("SIGTERM", SystemExit, "train"), ("SIGINT", KeyboardInterrupt, "rollout"),
+                ("SIGHUP", SystemExit, "train"),
+            )
+        ),
+    ],
+)  # fmt: skip
 def test_a_signal(tmp_path: Path, where: str, number: str, ends: type[BaseException]) -> None:
     before = signal.getsignal(signal.SIGTERM)
 

@@ -204,11 +204,11 @@ def test_an_engine_that_cannot_go_on_exactly(
 
 
 def test_other_numbers_of_envs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    learn("ppo_normalized", env_of("ppo"), tmp_path / "on", callbacks=[At(150, broken)])
-    model = learn("ppo_normalized", env_of("ppo", num_envs=2), tmp_path / "on", total=300)
-    assert model.num_timesteps >= 300
+    learn("ppo_normalized", env_of("ppo"), tmp_path / "on", callbacks=[At(50, broken)])
+    model = learn("ppo_normalized", env_of("ppo", num_envs=2), tmp_path / "on", total=160)
+    assert model.num_timesteps >= 160
     assert "not exact" in caplog.text
-    learn("sac", env_of("sac"), tmp_path / "off", callbacks=[At(150, broken)])
+    learn("sac", env_of("sac"), tmp_path / "off", callbacks=[At(9, broken)])
     with pytest.raises(errors.ConfigurationError, match="as many envs as it began with"):
         learn("sac", env_of("sac", num_envs=2), tmp_path / "off")
 
