@@ -17,13 +17,14 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from tests.support.carriers import over
+from tests.support.models import export_briefly
 from tests.support.steps import begin
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference
-from ue_rl.inference.export.onnx import check_exportable, export_onnx
+from ue_rl.inference.export.onnx import check_exportable
 from ue_rl.protocol.spec import ImageSpec
 from ue_rl.protocol.text import decode_handshake, encode_handshake
 from ue_rl.system import errors
@@ -218,7 +219,7 @@ def test_policies_that_see_pictures_are_exported_as_the_engine_draws_them(
     model = PPO(kind, env, n_steps=4, batch_size=8, n_epochs=1, seed=0, device="cpu", policy_kwargs=small)
     check_exportable(model)
     model.learn(8)
-    report = export_onnx(model, tmp_path / "policy.onnx")
+    report = export_briefly(model, tmp_path / "policy.onnx")
     assert report.observations >= 1000
     policy = OnnxInference()
     policy.load_model(report.path)
@@ -246,7 +247,7 @@ def test_the_commands_take_engines_with_pictures(tmp_path: Path, space: spaces.S
     kind = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "CnnPolicy"
     small = {"features_extractor_kwargs": {"features_dim" if kind == "CnnPolicy" else "cnn_output_dim": 16}}
     model = PPO(kind, env, n_steps=4, batch_size=8, device="cpu", policy_kwargs=small)
-    export_onnx(model, tmp_path / "policy.onnx")
+    export_briefly(model, tmp_path / "policy.onnx")
     env.close()
     server = run_in_thread(GymnasiumBridge(lambda: Noise(space), 2, images=True), upgrader=ShmUpgrader())
     try:

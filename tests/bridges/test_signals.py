@@ -9,13 +9,14 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import ue_rl
+from tests.harness.warm_cli import WarmCli, WarmProcess
 from ue_rl.bridges import run_shm_in_process
 from ue_rl.cli.do_nothing import DoNothingBridge
 
@@ -24,18 +25,40 @@ ENDS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 SHM = Path("/dev/shm")
 
 
+HEAD = """
+    import signal, sys
+    from ue_rl.bridges import ShmUpgrader, serve, serve_shm
+    from ue_rl.cli.do_nothing import DoNothingBridge
+    def say(host): print(host.url, flush=True)
+"""
+
+
+def joined(*parts: str) -> str:
+    return "\n".join(textwrap.dedent(part) for part in (HEAD, *parts))
+
+
+Serve = Callable[..., tuple[WarmProcess, str]]
+
+
+@pytest.fixture
+def serve(warm_cli: WarmCli, tmp_path: Path) -> Iterator[Serve]:
+    """Starts a script, which prints its address when it serves; the process, and that address."""
+    started: list[WarmProcess] = []
+
+    def start(code: str, before: str = "") -> tuple[WarmProcess, str]:
+        started.append(warm_cli.start([], output=tmp_path / "said.txt", script=joined(before, code)))
+        return started[-1], started[-1].wait_for(r"(shm|tcp)://\S+(?=\n)")
+
+    yield start
+    for process in started:
+        process.signal(signal.SIGKILL)
+
+
 @contextmanager
-def script(code: str, before: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that prints one line when it serves, and that line."""
-    head = """
-        import signal, sys
-        from ue_rl.bridges import ShmUpgrader, serve, serve_shm
-        from ue_rl.cli.do_nothing import DoNothingBridge
-        def say(host): print(host.url, flush=True)
-    """
-    text = "\n".join(textwrap.dedent(part) for part in (head, before, code))
+def script(code: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that has imported everything itself and prints its address when it serves, and that address."""
     process = subprocess.Popen(
-        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-c", joined(code)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert process.stdout is not None
     try:
@@ -46,34 +69,34 @@ def script(code: str, before: str = "") -> Iterator[tuple[subprocess.Popen[str],
 
 
 @pytest.mark.parametrize(("number", "code"), ENDS)
-def test_serve_shm_deletes_its_segment(number: int, code: int) -> None:
-    with script("serve_shm(DoNothingBridge(2), ready=say)") as (process, url):
-        segment = SHM / url.removeprefix("shm://")
-        assert segment.exists()
-        process.send_signal(number)
-        assert process.communicate(timeout=60)[0] == ""
-        assert process.returncode == code
-        assert not segment.exists()
+def test_serve_shm_deletes_its_segment(serve: Serve, number: int, code: int) -> None:
+    process, url = serve("serve_shm(DoNothingBridge(2), ready=say)")
+    segment = SHM / url.removeprefix("shm://")
+    assert segment.exists()
+    process.signal(number)
+    assert process.wait() == code
+    assert process.text == f"{url}\n"
+    assert not segment.exists()
 
 
 @pytest.mark.parametrize(("number", "code"), ENDS)
-def test_serve_with_a_trainer_attached_and_code_that_follows(number: int, code: int) -> None:
+def test_serve_with_a_trainer_attached_and_code_that_follows(serve: Serve, number: int, code: int) -> None:
     then = """
     try:
         serve(DoNothingBridge(2), port=0, ready=say, upgrader=ShmUpgrader())
     finally:
         print("closed")
     """
-    with script(then) as (process, url):
-        env = ue_rl.connect(url, transport="shm")
-        env.reset()
-        segment = SHM / env.transport.describe()["address"].removeprefix("shm://")
-        assert segment.exists()
-        process.send_signal(number)
-        assert process.communicate(timeout=60)[0] == "closed\n"
-        assert process.returncode == code
-        assert not segment.exists()
-        env.close()
+    process, url = serve(then)
+    env = ue_rl.connect(url, transport="shm")
+    env.reset()
+    segment = SHM / env.transport.describe()["address"].removeprefix("shm://")
+    assert segment.exists()
+    process.signal(number)
+    assert process.wait() == code
+    assert process.text == f"{url}\nclosed\n"
+    assert not segment.exists()
+    env.close()
 
 
 def test_the_second_signal_changes_nothing() -> None:
@@ -92,25 +115,22 @@ def test_the_second_signal_changes_nothing() -> None:
     assert not (SHM / url.removeprefix("shm://")).exists()
 
 
-def test_nohup_is_heeded() -> None:
-    with script("serve_shm(DoNothingBridge(2), ready=say)", "signal.signal(signal.SIGHUP, signal.SIG_IGN)") as (
-        process,
-        url,
-    ):
-        process.send_signal(signal.SIGHUP)
-        env = ue_rl.connect(url)
-        env.reset()
-        env.close()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143
+def test_nohup_is_heeded(serve: Serve) -> None:
+    process, url = serve("serve_shm(DoNothingBridge(2), ready=say)", "signal.signal(signal.SIGHUP, signal.SIG_IGN)")
+    process.signal(signal.SIGHUP)
+    env = ue_rl.connect(url)
+    env.reset()
+    env.close()
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 143
 
 
-def test_a_handler_of_the_program_stays() -> None:
+def test_a_handler_of_the_program_stays(serve: Serve) -> None:
     own = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"
-    with script("serve_shm(DoNothingBridge(2), ready=say)", own) as (process, url):
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 7
-        assert not (SHM / url.removeprefix("shm://")).exists()
+    process, url = serve("serve_shm(DoNothingBridge(2), ready=say)", own)
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 7
+    assert not (SHM / url.removeprefix("shm://")).exists()
 
 
 def test_in_a_process_of_its_own() -> None:

@@ -103,15 +103,15 @@ def test_observations_equal_dummy_vec_env(opened: Any, name: str) -> None:
 
 
 SMALL = {"net_arch": [16]}
-ON_POLICY = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "policy_kwargs": SMALL}
-STEPS = 96  # two rollouts, in which dozens of episodes end
+ON_POLICY = {"n_steps": 8, "batch_size": 8, "n_epochs": 2, "policy_kwargs": SMALL}
+STEPS = 48  # two rollouts, in which some ten episodes end
 RUNS: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
     "ppo-dict": (PPO, "MultiInputPolicy", hosted(LEARNED), ON_POLICY),
     "a2c-discrete": (A2C, "MlpPolicy", hosted(OBSERVATIONS["discrete"]), {}),
     "dqn-dict": (DQN, "MultiInputPolicy", hosted(LEARNED), {"learning_starts": 30, "policy_kwargs": SMALL}),
     "sac-dict": (
         SAC, "MultiInputPolicy", hosted(LEARNED, spaces.Box(-1, 1, (2,), np.float32)),
-        {"learning_starts": 60, "batch_size": 16, "policy_kwargs": SMALL},
+        {"learning_starts": 30, "batch_size": 16, "policy_kwargs": SMALL},
     ),
     "maskable": (
         MaskablePPO, "MlpPolicy", lambda: Masked(PARTS["position"]), ON_POLICY,
@@ -148,7 +148,7 @@ SHORT = {"n_steps": 8, "batch_size": 12, "n_epochs": 1}
 @functools.cache
 def seen_over_dummy_vec_env(beside: bool) -> list[Any]:
     _, make, policy = seen(beside)
-    return trained(PPO, policy, DummyVecEnv([make] * N), STEPS // 2, seed=3, **SHORT)
+    return trained(PPO, policy, DummyVecEnv([make] * N), STEPS, seed=3, **SHORT)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_images_inside_observations_train_bit_equal(opened: Any, beside: bool) -
     env = opened(make, bridge_options={"images": True})
     assert env.engine_spec.image is not None
     assert env.observation_space == space
-    assert_same(trained(PPO, policy, env, STEPS // 2, seed=3, **SHORT), seen_over_dummy_vec_env(beside))
+    assert_same(trained(PPO, policy, env, STEPS, seed=3, **SHORT), seen_over_dummy_vec_env(beside))
 
 
 HARD = ("arm.left", "arm_left", "forward", "items", "keys", "training", "type", "type_", "values", "z")

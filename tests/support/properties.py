@@ -9,10 +9,10 @@ from hypothesis import settings
 _EACH_RUN = 200
 
 
-def examples(count: int) -> settings:
-    """So many each night (UE_RL_CI_WHOLE=1), 200 of them in each run; without a deadline for one."""
+def examples(count: int, each_run: int = _EACH_RUN) -> settings:
+    """So many each night (UE_RL_CI_WHOLE=1), `each_run` of them in each run; without a deadline for one."""
     if not os.environ.get("UE_RL_CI_WHOLE"):
-        count = min(count, _EACH_RUN)
+        count = min(count, each_run)
     return settings(max_examples=count, deadline=None)
 
 

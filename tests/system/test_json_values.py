@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.json_cases import CONVERTED, REFUSED, breaks, circle, counted
+from tests.support.json_cases import CONVERTED, REFUSED, breaks, circle, counted, endless
 from ue_rl.system.json_values import NotJson, json_value, readable
 
 
@@ -32,7 +31,7 @@ def test_what_json_cannot_hold_is_an_error_that_names_type_and_place(number: int
 
 
 def test_what_is_shown_never_raises_and_has_an_end() -> None:
-    assert readable({"a": [float("nan"), 1], "b": itertools.count()}) == "<dict>"
+    assert readable({"a": [float("nan"), 1], "b": endless()}) == "<dict>"
     assert readable([float("nan"), {"a": object}, circle()[:0]]) == ["nan", {"a": "<class 'object'>"}, []]
     assert "[" in str(readable(circle()))
     assert readable(breaks()) == "<generator>"

@@ -89,7 +89,7 @@ def test_any_content_is_read_inside_the_ring() -> None:
 
 
 def test_two_processes_exchange_every_message_once_and_in_order() -> None:
-    count = 20_000
+    count = 8_000
     code = (
         "import sys\n"
         "from ue_rl.protocol.memory.segment import Segment\nfrom ue_rl.protocol.memory.ring import Ring\n"

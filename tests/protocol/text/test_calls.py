@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.properties import examples
@@ -214,7 +214,7 @@ def test_no_foreign_exception_leaves_the_readers_of_answers(name: str, rest: str
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=6), st.floats(allow_nan=False, allow_infinity=False), min_size=1))
-@settings(max_examples=200, deadline=None)
+@examples(200, 100)
 def test_settings_survive_bit_for_bit(values: dict[str, float]) -> None:
     try:
         text = settings_text(values)
