@@ -146,6 +146,7 @@ def test_a_replay_buffer_may_be_left_out_and_is_gone_on_with(tmp_path: Path) -> 
     model = SAC.load(run.model)
     model.load_replay_buffer(run.replay)
     assert (model.num_timesteps, model.replay_buffer.size() * 2) == (120, 40), "what was learnt from since 80"
+    assert model.replay_buffer.observations[:20].any(axis=2).all(), "no row is an empty one"
 
 
 def test_a_forced_run_deletes_the_one_that_it_replaces(

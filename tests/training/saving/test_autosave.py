@@ -39,6 +39,12 @@ class Frail(MemoryTransport):
     lasts = 1 << 60
     sends = 1 << 60  # likewise, but it is noticed when the actions are sent
 
+    def break_after(self, asked: int, what: str = "lasts") -> None:
+        if what == "sends":
+            self.sends = asked
+        else:
+            self.lasts = asked
+
     def _ask(self, actions: Any, resets: Any) -> None:
         self.sends -= 1
         if self.sends < 0:
@@ -95,8 +101,7 @@ def test_zero_minutes_are_no_minutes(tmp_path: Path) -> None:
 def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str, asked: int) -> None:
     env = env_of("sac", Frail)
     autosave, model = begun("sac", env, tmp_path / "parts")
-    transport = cast(Frail, env.transport)
-    setattr(transport, what, asked)
+    cast(Frail, env.transport).break_after(asked, what)
     with pytest.raises(errors.EngineDisconnected):
         model.learn(192, callback=autosave)
     assert autosave.last is not None
@@ -205,7 +210,7 @@ def test_two_that_save_are_told_of_the_same_end(tmp_path: Path, what: str) -> No
     ends: dict[str, Callable[[], object]] = {
         "signal": lambda: os.kill(os.getpid(), signal.SIGINT),
         "callback": broken,
-        "engine": lambda: setattr(cast(Frail, env.transport), "lasts", 3),
+        "engine": lambda: cast(Frail, env.transport).break_after(3),
         "end": lambda: None,
     }
     model = savers[0].resume(PPO, env) or new("ppo", env)

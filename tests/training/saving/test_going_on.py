@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from ue_rl.protocol.calls.parameters import randomize
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 from ue_rl.training import Curriculum
-from ue_rl.training.saving import autosave
 from ue_rl.training.saving.autosave import AutoSave
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -251,12 +251,16 @@ def test_a_run_without_resume_keeps_what_it_can(tmp_path: Path, caplog: pytest.L
     assert "began without a seed" in caplog.text
 
 
+def older(folder: Path) -> None:
+    """Makes a checkpoint one of before its state had its present form."""
+    path = folder / "state.pkl"
+    path.write_bytes(pickle.dumps({**pickle.loads(path.read_bytes()), "format": 1}))
+
+
 def test_a_checkpoint_whose_state_has_another_form_is_read_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(autosave, "FORMAT", 1)
-    learn("ppo", env_of(), tmp_path, callbacks=[At(100, broken)])
-    monkeypatch.undo()
+    learn("ppo", env_of(), tmp_path, callbacks=[At(100, broken)], extra=older)
     caplog.set_level(logging.WARNING)
     assert learn("ppo", env_of(), tmp_path).num_timesteps >= 288
     assert "was saved by another version of this library" in caplog.text
