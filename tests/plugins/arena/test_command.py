@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import Result
 
@@ -120,14 +122,17 @@ def test_ctrl_c_in_the_middle_of_a_request(tmp_path: Path, warm_cli: WarmCli) ->
     stops_in_the_middle(warm_cli, "arena serve --port 0", r"127.0.0.1:(\d+)", HALF["http"], tmp_path, code=130)
 
 
-def test_what_guards_it_is_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_guards_it_is_handed_on(tmp_path: Path, warm_cli: WarmCli) -> None:
     token = tmp_path / "token"
     token.write_text("a secret of these tests, no other\n")
     token.chmod(0o600)
-    made: list[AgentArena] = []
-    monkeypatch.setattr(AgentArena, "run", lambda arena, ready: made.append(arena))
-    said("serve", "--port", "0", "--token-file", token, "--allow-host", "a.example")
-    (arena,) = made
-    assert arena.access is not None
-    assert arena.access.token == token.read_bytes().strip()
-    assert arena.allow_hosts == ("a.example",)
+    words = ["arena", "serve", "--port", "0", "--token-file", token, "--allow-host", "a.example"]
+    serving = warm_cli.start(list(map(str, words)), output=tmp_path / "said.txt", cwd=tmp_path)
+    url = serving.wait_for(r"http://127.0.0.1:\d+")
+    right = {"Authorization": f"Bearer {token.read_text().strip()}"}
+    expected = ((right, "127.0.0.1", 200), ({}, "127.0.0.1", 401), (right, "a.example", 200), (right, "b.example", 421))
+    for headers, host, status in expected:
+        answer = httpx.get(f"{url}/health", headers={**headers, "Host": host}, timeout=20, trust_env=False)
+        assert answer.status_code == status, (headers, host)
+    serving.signal(signal.SIGINT)
+    serving.wait()

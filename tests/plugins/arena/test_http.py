@@ -20,7 +20,7 @@ import pytest
 from tests.plugins.arena.conftest import Client
 from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.plugins.arena import AgentArena, AgentDecision, AgentObservation, RulesBehavior, SimpleAgentBehavior
-from ue_rl.plugins.arena.http import app
+from ue_rl.plugins.arena.http.app import make_app
 from ue_rl.plugins.arena.memory import SlidingWindow
 from ue_rl.system.errors import ToolError
 
@@ -224,12 +224,27 @@ def test_what_is_malformed_is_named(post: Client) -> None:
     assert post("/observe", OBSERVE)[1]["tool"] == "move_to", "it goes on"
 
 
-def test_bodies_that_are_too_large_or_too_slow(post: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_is_too_slow() -> None:
+    """Half of it has come, and nothing more does."""
+    pieces = [{"type": "http.request", "body": b"{", "more_body": True}]
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        while not pieces:
+            await asyncio.sleep(60)
+        return pieces.pop()
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/observe", "query_string": b"", "headers": []}
+    await make_app(AgentArena.connect(port=0), body_within=0.05)(scope, receive, send)
+    assert said[0]["status"] == 408
+    assert "within 0.05 s" in json.loads(said[1]["body"])["error"]
+
+
+def test_bodies_that_are_too_large(post: Client) -> None:
     assert post("/observe", b" " * 10_000_000)[0] == 413
-    with monkeypatch.context() as patch, socket.create_connection(("127.0.0.1", post.port), timeout=20) as slow:
-        patch.setattr(app, "BODY_WITHIN", 0.05)
-        slow.sendall(b"POST /observe HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
-        assert slow.recv(1000).startswith(b"HTTP/1.1 408")
     assert post("/observe", OBSERVE)[0] == 200
     assert post("/nowhere") == (404, {"error": "Not Found", "error_code": "NOT_FOUND", "field": None})
     assert post("/observe")[0] == 405

@@ -141,16 +141,25 @@ async def test_resources(served: Any) -> None:
             await session.read_resource("ue-rl://nothing")
 
 
+_ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+_INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _ABOUT}
+
+
 def test_a_page_of_elsewhere_is_refused(served: Any) -> None:
-    _, server = served("mcp")
+    pool, server = served("mcp")
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accepts = {"Accept": "application/json, text/event-stream"}
     assert httpx.post(server.url, json=asked, headers={**accepts, "Host": "evil.example:80"}).status_code == 421
     assert httpx.post(server.url, json=asked, headers={**accepts, "Origin": "http://evil.example"}).status_code == 403
-    from_elsewhere = {**accepts, "Origin": "http://evil.example", "mcp-session-id": "known"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ue_rl.plugins.sessions.mcp.playing.Players.leave", lambda *_: pytest.fail("a session was ended"))
-        assert httpx.delete(server.url, headers=from_elsewhere).status_code >= 400
+    began = httpx.post(server.url, json=_INITIALIZE, headers=accepts)
+    known = {**accepts, "mcp-session-id": began.headers["mcp-session-id"]}
+    begin = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "reset", "arguments": {"seed": 1}}}
+    assert httpx.post(server.url, json=begin, headers=known).status_code == 200
+    (session,) = pool.sessions()
+    assert httpx.delete(server.url, headers={**known, "Origin": "http://evil.example"}).status_code >= 400
+    assert pool.sessions() == [session], "it goes on"
+    assert httpx.delete(server.url, headers=known).status_code < 300
+    eventually(lambda: not pool.sessions())
 
 
 async def test_a_protocol_without_sessions_names_one_in_each_call(served: Any) -> None:

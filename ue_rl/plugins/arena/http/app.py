@@ -44,17 +44,20 @@ class _Refused(Exception):
         super().__init__(message)
 
 
-def make_app(arena: AgentArena, ready: dict[str, Callable[[], AgentBehavior]] | None = None) -> Starlette:
+def make_app(
+    arena: AgentArena, ready: dict[str, Callable[[], AgentBehavior]] | None = None, body_within: float = BODY_WITHIN
+) -> Starlette:
     """The ASGI application of an arena.
 
     Args:
         ready: behaviours that a game may ask for in POST /agents/register, by name; None: rules and random.
+        body_within: seconds until a body must have come.
     """
     if ready is None:
         check = READY
     else:
         check = ready
-    routes = _Routes(arena, check)
+    routes = _Routes(arena, check, body_within)
     table: list[tuple[str, str, Callable[[Request], Awaitable[Any]]]] = [
         ("GET", "/", routes.root), ("GET", "/health", routes.health), ("GET", "/tools/list", routes.tools),
         ("GET", "/metrics", routes.metrics), ("GET", "/memory/{agent_id:path}", routes.memory),
@@ -91,12 +94,12 @@ def _answering(handle: Callable[[Request], Awaitable[Any]]) -> Callable[[Request
     return answer
 
 
-async def _json(request: Request) -> Any:
-    """The body, read within a time and a size."""
+async def _json(request: Request, within: float) -> Any:
+    """The body, read within so many seconds and a size."""
     try:
-        body = await asyncio.wait_for(_received(request), BODY_WITHIN)
+        body = await asyncio.wait_for(_received(request), within)
     except asyncio.TimeoutError:
-        raise _Refused(408, INVALID_PARAMETERS, f"the body did not come within {BODY_WITHIN:g} s", "body") from None
+        raise _Refused(408, INVALID_PARAMETERS, f"the body did not come within {within:g} s", "body") from None
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -113,20 +116,21 @@ async def _received(request: Request) -> bytes:
 
 
 class _Routes:
-    def __init__(self, arena: AgentArena, ready: dict[str, Callable[[], AgentBehavior]]) -> None:
+    def __init__(self, arena: AgentArena, ready: dict[str, Callable[[], AgentBehavior]], body_within: float) -> None:
         self.arena, self.ready, self.paths = arena, ready, list[str]()
+        self._body_within = body_within
         self._times: deque[float] = deque(maxlen=1000)
         self._last = 0
 
     # -- what a game posts
 
     async def observe(self, request: Request) -> Any:
-        seen = observe(await _json(request))
+        seen = observe(await _json(request, self._body_within))
         (outcome,) = await self._ticked([seen], seen.tick)
         return {"agent_id": outcome.agent_id, **_decided(outcome)}
 
     async def tick(self, request: Request) -> Any:
-        tick, shape, seen = observations_in(await _json(request))
+        tick, shape, seen = observations_in(await _json(request, self._body_within))
         began = time.perf_counter()
         outcomes = await self._ticked(seen, tick)
         if shape == "agent_id":
@@ -149,7 +153,7 @@ class _Routes:
         return outcomes
 
     async def register(self, request: Request) -> Any:
-        body = body_of(Register, await _json(request))
+        body = body_of(Register, await _json(request, self._body_within))
         known = self.arena.behaviors
         if body.agent_id in known:
             return {"agent_id": body.agent_id, "registered": True, "behavior": type(known[body.agent_id]).__name__}
@@ -162,7 +166,7 @@ class _Routes:
         return {"agent_id": body.agent_id, "registered": True, "behavior": body.behavior}
 
     async def execute(self, request: Request) -> Any:
-        body = body_of(Execute, await _json(request))
+        body = body_of(Execute, await _json(request, self._body_within))
         try:
             result = await asyncio.to_thread(self.arena.execute, body.tool, body.params, body.agent_id)
         except ToolError as error:
@@ -178,7 +182,7 @@ class _Routes:
         return {"success": True, "result": result, "error": ""}
 
     async def experience(self, request: Request) -> Any:
-        body = body_of(Experience, await _json(request))
+        body = body_of(Experience, await _json(request, self._body_within))
         self._behavior(body.agent_id)
         stored = False
         if body.text:
