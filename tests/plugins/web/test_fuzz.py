@@ -129,6 +129,8 @@ def test_the_trainers_side(count: int) -> None:
     trainer = Trainer()
     named: dict[str, int] = {}
     read = 0
+    gc.collect()
+    gc.freeze()  # what other tests have left is looked at once
     tracemalloc.start()
     before = 0
     for n in range(count):
