@@ -16,6 +16,7 @@ class Waitable(Protocol):
 
     def fileno(self) -> int:
         """The number of its descriptor, -1 once it is closed."""
+        ...
 
 
 _Socket = TypeVar("_Socket", bound=Waitable)
