@@ -76,6 +76,13 @@ class ExportReport(Comparison):
             return "rounding"
         return "equal"
 
+    def verdict(self) -> str:
+        """How the file compares with what it was made of, for a summary: "equal to predict(), largest .."."""
+        rounding = ","
+        if self.reason == "rounding":
+            rounding = " but for the rounding of float32;"
+        return f"equal to {self.reference}{rounding} largest difference {self.max_abs_difference:.1g}"
+
     def __str__(self) -> str:
         ties = ""
         if self.ties:

@@ -1,10 +1,9 @@
-"""An address of a scheme that is one row of ue_rl.connections.dialling.CARRIERS: served, dialled, inspected and
-checked.
-"""
+"""An address of a scheme that another distribution plugs in: served, dialled, inspected and checked."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -17,25 +16,36 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli.common import cannot_listen, listening_url
 from ue_rl.cli.serve import host_at
 from ue_rl.connections.base.address import Scheme, host_and_port, split_place
-from ue_rl.connections.dialling import CARRIERS, Hosting, SchemeHandler
+from ue_rl.connections.dialling import Hosting, SchemeHandler
 from ue_rl.devtools.check import check
 from ue_rl.system import errors
+from ue_rl.system.plugins import plugins
+
+# line://HOST:PORT: text, which offers nothing else.
+LINE = SchemeHandler(
+    Scheme("line://HOST:PORT", "line://127.0.0.1:7777", host_and_port, ("timeout", "connect_timeout", "wait")),
+    "ue_rl.connections.opening:dial_tcp",
+    Hosting(
+        "ue_rl.bridges:serve",
+        partial(host_and_port, lowest=0),
+        lambda place: dict(zip(("host", "port"), split_place(place, 0), strict=True)),
+    ),
+    text_at=split_place,
+)
 
 
 @pytest.fixture(autouse=True)
-def line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """line://HOST:PORT: text, which offers nothing else."""
-    row = SchemeHandler(
-        Scheme("line://HOST:PORT", "line://127.0.0.1:7777", host_and_port, ("timeout", "connect_timeout", "wait")),
-        "ue_rl.connections.opening:dial_tcp",
-        Hosting(
-            "ue_rl.bridges:serve",
-            partial(host_and_port, lowest=0),
-            lambda place: dict(zip(("host", "port"), split_place(place, 0), strict=True)),
-        ),
-        text_at=split_place,
-    )
-    monkeypatch.setitem(CARRIERS, "line", row)
+def line(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A distribution is installed whose entry point names LINE."""
+    place = tmp_path_factory.mktemp("site")
+    about = place / "line-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: line\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[ue_rl.carriers]\nline = tests.cli.test_schemes:LINE\n")
+    monkeypatch.syspath_prepend(place)
+    plugins.cache_clear()
+    yield
+    plugins.cache_clear()
 
 
 def test_it_is_dialled_inspected_and_checked() -> None:

@@ -82,12 +82,11 @@ def test_a_trainer_that_breaks_the_rules_is_sent_away() -> None:
                 memory = connection.memory
                 assert memory.ask is not None
                 if how == "ask":
-                    connection._mixed = False
                     memory.ask[1] = 9
+                    connection._bell.ask(None)
                 elif how == "count":
                     connection._bell.publish()
                 else:
-                    connection._mixed = False
                     memory.ask[:] = 1
                     memory.actions[1, 0] = np.nan
                     connection._bell.ask(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,13 @@ def trained_statistics(model):
     model.env.obs_rms.mean[:] = [100, -5, 0, 2]
     model.env.obs_rms.var[:] = [4, 9, 0.01, 1]
     return model.env
+
+
+def test_a_report_says_whether_only_rounding_tells_the_file_apart(path):
+    report = export_briefly(make(PPO, BOX, BOX), path)
+    assert report.verdict().startswith("equal to predict(), largest difference ")
+    rounded = replace(report, rounded=3, max_abs_difference=0.0123)
+    assert rounded.verdict() == "equal to predict() but for the rounding of float32; largest difference 0.01"
 
 
 def test_normalisation_is_the_models_own_unless_told_otherwise(path, tmp_path):

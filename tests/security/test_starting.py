@@ -11,12 +11,10 @@ from click.testing import CliRunner
 from ue_rl.cli import cli
 from ue_rl.system.errors import ConfigurationError, UntrustedFile
 from ue_rl.system.trust.files import trusting
-from ue_rl.training import config
 from ue_rl.training.config import read_config, require_origin, signed_yaml
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.run import train
-from ue_rl.training.yaml_files import read_mapping
 
 
 def test_a_run_of_a_stranger_starts_nothing(tmp_path: Path) -> None:
@@ -101,13 +99,17 @@ def test_what_a_file_of_options_names_only_by_another_starts_nothing(tmp_path: P
 
 def test_a_file_that_changes_between_two_looks_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "theirs.yaml"
+    file.touch()
     texts = iter([f"engine: touch {tmp_path}/ran {tmp_path}/{{port}}", *["algo: ppo"] * 9])
 
-    def changed(path: Path, field: str) -> dict[Any, Any]:
-        file.write_text(next(texts))
-        return read_mapping(path, field)
+    read_text = Path.read_text
 
-    monkeypatch.setattr(config, "read_mapping", changed)
+    def changed(path: Path, *given: Any, **more: Any) -> str:
+        if path == file and given:  # its options are read, and not its signature
+            file.write_text(next(texts))
+        return read_text(path, *given, **more)
+
+    monkeypatch.setattr(Path, "read_text", changed)
     words = ["train", "--config", str(file), "--log-dir", str(tmp_path), "--start-timeout", "0.5"]
     assert isinstance(CliRunner().invoke(cli, words).exception, UntrustedFile)
     assert not (tmp_path / "ran").exists()

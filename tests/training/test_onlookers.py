@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ from tests.support.acting import at_step
 from tests.training.test_evaluation import Near, Said, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.training import TrainingReport, evaluation, learner, seeds
+from ue_rl.training import TrainingReport, learner
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, LookingOn, RunNumbers
+from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.pictures import add_legend, new_figure
 from ue_rl.training.report import RunResult
-from ue_rl.training.seeds import SeedRun, train_seeds
+from ue_rl.training.seeds import train_seeds
 from ue_rl.training.tables import ProgressTable, open_tables
 from ue_rl.training.videos import Films
 from ue_rl.training.watching import Watching
@@ -76,15 +77,20 @@ def test_what_only_looks_on_ends_nothing(
     assert sum("it is broken" in text for text in said.texts) == 1
 
 
-@pytest.mark.parametrize(("owner", "name"), [(evaluation, "evaluated"), (evaluation.Evaluation, "_write_best")])
-def test_an_evaluation_that_fails_ends_nothing(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
-) -> None:
-    monkeypatch.setattr(owner, name, breaks)
+class Broken(Near):
+    def step(self, action: Any) -> Any:
+        breaks()
+
+
+@pytest.mark.parametrize(("game", "why"), [(Broken, "it is broken"), (Near, "best_model.zip")])
+def test_an_evaluation_that_fails_ends_nothing(tmp_path: Path, url: str, game: Any, why: str) -> None:
+    """By its game, or since a folder stands where the best model is written."""
     said = Said()
-    with run_in_thread(GymnasiumBridge(Near, 2)) as server:
-        done(run(tmp_path, "r", said, timesteps=64, url=url, eval_freq=32, eval_url=server.url))
-    assert [text for text in said.texts if "it is broken" in text]
+    in_its_way = at_step(8, (tmp_path / "r" / "best_model.zip").mkdir)
+    with run_in_thread(GymnasiumBridge(game, 2)) as server:
+        evaluated = {"eval_freq": 32, "eval_url": server.url}
+        done(run(tmp_path, "r", said, timesteps=64, url=url, callback=in_its_way, **evaluated))
+    assert [text for text in said.texts if why in text]
 
 
 @pytest.mark.parametrize("names", [METHODS, *(pytest.param([name], marks=pytest.mark.exhaustive) for name in METHODS)])
@@ -154,30 +160,25 @@ def test_a_legend_covers_no_curve(labels: list[str], rows: tuple[int, ...]) -> N
     assert shown.y1 <= lowest.xaxis.get_tightbbox().y0, "it stands below the words under the axes"
 
 
-@pytest.mark.parametrize("name", ["draw", "_write"])
+@pytest.mark.parametrize("name", ["seeds.png", "seeds.csv"])
 def test_seeds_that_are_done_are_told_whatever_is_drawn_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, finished: Callable[[str], RunDirectory], name: str
 ) -> None:
-    monkeypatch.setattr(seeds, name, breaks)
-    monkeypatch.setattr(seeds, "_Processes", Nothing)
+    """A folder stands in the place of a file that is made of them."""
     told: list[str] = []
-    _, runs, stopped = train_seeds(TrainOptions(log_dir=str(tmp_path), run_id="g", seeds=2), tell=told.append)
-    assert runs == [SeedRun(seed, "stopped", 0, None, None) for seed in range(2)]
+
+    def tell(text: str) -> None:
+        if not told:  # the folder of the runs is there, and none has begun
+            finished("g/seed-0")
+            finished("g/seed-1")
+            (tmp_path / "g" / name).mkdir()
+        told.append(text)
+
+    options = TrainOptions(log_dir=str(tmp_path), run_id="g", seeds=2, timesteps=512)
+    _, runs, stopped = train_seeds(options, tell=tell)
+    assert [(run.seed, run.state, run.env_steps) for run in runs] == [(0, "done", 512), (1, "done", 512)]
     assert stopped is None
-    assert "it is broken" in told[-1]
-
-
-class Nothing:
-    """Stands for the processes of runs."""
-
-    def __init__(self, *_: Any) -> None:
-        self.failed: set[int] = set()
-
-    def run(self, seeds: Any) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
+    assert name in told[-1]
 
 
 class Picky(KVWriter):

@@ -21,7 +21,6 @@ from tests.support.command_line import ok, refused, run
 from tests.training.conftest import DIALLED, TINY
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine, Script
-from ue_rl.inference import ExportReport
 from ue_rl.system import errors
 from ue_rl.training import TrainingReport, TrainOptions
 from ue_rl.training.config import parse_setting, read_config, resolve
@@ -57,15 +56,6 @@ def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
     said = "equal to predict(), largest difference"
     for name in ("model.zip", "curves.png", "evaluation", "last 100 episodes", said):
         assert name in shown
-
-
-def test_an_export_that_only_rounding_tells_apart_is_said_to_be_equal(
-    tmp_path: Path, cartpole: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ExportReport, "reason", "rounding")
-    words = "train --n-steps 16 --batch-size 16 --set n_epochs=1 --timesteps 32 --net-arch 8"
-    shown = " ".join(ok(words, cartpole, "--log-dir", tmp_path).replace("│", " ").split())
-    assert "equal to predict() but for the rounding of float32; largest difference" in shown
 
 
 def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path, cartpole: str) -> None:

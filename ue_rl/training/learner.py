@@ -209,7 +209,7 @@ class Learner(ABC):
         """Writes an ONNX file; the summary speaks of the `newest` one, that of a checkpoint in the run's folder."""
         try:
             report = export()
-            said = f"{self.run.onnx} ({_said_of(report)})"
+            said = f"{self.run.onnx} ({report.verdict()})"
         except Exception as error:  # noqa: BLE001 - torch's own; a checkpoint does not need the file
             if isinstance(error, ExportError):
                 exc_info = None
@@ -239,14 +239,6 @@ class Learner(ABC):
         if returns:
             return (float(np.mean(returns)), float(np.std(returns)))
         return None
-
-
-def _said_of(report: ExportReport) -> str:
-    """How an exported file compares with what it was made of, for the summary."""
-    rounding = ","
-    if report.reason == "rounding":
-        rounding = " but for the rounding of float32;"
-    return f"equal to {report.reference}{rounding} largest difference {report.max_abs_difference:.1g}"
 
 
 def _note(error: BaseException, run: RunDirectory, env_steps: int) -> Path | None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ue_rl.connections.dialling import open_transport, url_engines
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.protocol.spec import ImageSpec
-from ue_rl.system import errors, room
+from ue_rl.system import errors
 from ue_rl.system.compiled import load
 
 pytestmark = pytest.mark.skipif(
@@ -122,8 +123,13 @@ def test_an_engine_that_comes_back_over_another_carrier_is_told(caplog: pytest.L
     assert "has come back over text over TCP; before it was shared memory" in caplog.text
 
 
+def has_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """The system says that so many bytes are free, whatever is asked about."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=size))
+
+
 def test_images_that_come_back_without_shared_memory_blame_no_other_game(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "free_space", lambda path: 300)
+    has_free(monkeypatch, 300)
     with run_in_thread(small(), upgrader=Withdrawn()) as engine:
         with open_transport([engine.url], reconnect=20.0) as connection:
             begin(connection)
@@ -137,10 +143,10 @@ def test_images_that_come_back_without_shared_memory_blame_no_other_game(monkeyp
 
 
 def test_images_and_no_room_for_them_name_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "free_space", lambda path: 300)
+    has_free(monkeypatch, 300)
     with run_in_thread(small()) as engine:
         with pytest.raises(errors.UnsupportedByEngine, match=r"/dev/shm has only 300 bytes free.*384 bytes.*shm-size"):
             open_transport(engine.url)
-        monkeypatch.setattr(room, "free_space", lambda path: 10**9)
+        has_free(monkeypatch, 10**9)
         with pytest.raises(errors.UnsupportedByEngine, match="let the engine offer shared memory"):
             open_transport(engine.url)

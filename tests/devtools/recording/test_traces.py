@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import struct
 import subprocess
 import sys
@@ -389,12 +391,17 @@ def test_the_commands(recorded: Path, tmp_path: Path) -> None:
         assert "leave one out" in str(refused.exception) or "give one of them" in str(refused.exception)
 
 
-def test_a_trace_answers_at_the_port_that_is_given(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places: list[str] = []
-    monkeypatch.setattr("ue_rl.cli.replay.host_at", lambda address, *_: places.append(str(address)))
-    for words in (["--port", "7780"], []):
-        CliRunner().invoke(cli, ["replay", str(recorded), *words], standalone_mode=False, catch_exceptions=False)
-    assert places == ["tcp://127.0.0.1:7780", "tcp://127.0.0.1:7777"]
+def test_a_trace_answers_at_the_port_that_is_given(recorded: Path) -> None:
+    with socket.socket() as other, socket.socket() as usual:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with contextlib.suppress(OSError):  # somebody else has it, which does as well
+            usual.bind(("127.0.0.1", 7777))
+            usual.listen()
+        port = other.getsockname()[1]
+        for words, place in ((["--port", str(port)], f"127.0.0.1:{port}"), ([], "127.0.0.1:7777")):
+            taken = CliRunner().invoke(cli, ["replay", str(recorded), *words])
+            assert f"cannot listen on {place}" in str(taken.exception)
 
 
 @pytest.mark.parametrize("kind", ["box", "discrete", "dict"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import mujoco
 from click.testing import CliRunner
 
 import ue_rl
+from tests.harness.warm_cli import WarmCli
 from tests.support.steps import begin
 from tests.support.waiting import eventually
 from ue_rl.bridges import run_shm_in_thread
@@ -366,25 +367,21 @@ def test_another_number_of_envs() -> None:
     assert pushed(begun(bridge)).shape == (5, 18)
 
 
-def test_serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_serve(tmp_path: Path, warm_cli: WarmCli) -> None:
     (tmp_path / "cart.xml").write_text(CART)
     (tmp_path / "my_cart.py").write_text(
         "from ue_rl.plugins.mujoco import MujocoTask\nclass Mine(MujocoTask):\n    observed = ('qvel',)\n"
     )
-    served: list[Any] = []
-
-    def serve(bridge: Any, *_: Any, ready: Any, **__: Any) -> None:
-        served.append(bridge)
-        ready(SimpleNamespace(url="tcp://here"))
-
-    monkeypatch.setattr("ue_rl.bridges.serve", serve)
-    words = ["serve", "--mujoco", "cart.xml", "--task", "my_cart:Mine", "--num-envs", "2"]
-    result = CliRunner().invoke(cli, [*words, "--kwargs", '{"threads": 1}'])
-    assert result.exit_code == 0, result.output
-    assert (served[0].spec.obs_size, served[0].num_envs) == (7, 2)
-    assert "every reward is 0" not in result.output
-    result = CliRunner().invoke(cli, [*words[:3], "--num-envs", "2"])
-    assert "  without --task every reward is 0, and no episode ends" in result.output
+    words = ["serve", "--mujoco", "cart.xml", "--task", "my_cart:Mine", "--num-envs", "2", "--port", "0"]
+    serving = warm_cli.start([*words, "--kwargs", '{"threads": 1}'], output=tmp_path / "task.txt", cwd=tmp_path)
+    with open_transport(serving.wait_for(r"tcp://127.0.0.1:\d+")) as transport:
+        spec = transport.connect()
+    assert (spec.obs_size, spec.num_envs) == (7, 2)
+    assert "every reward is 0" not in (tmp_path / "task.txt").read_text()
+    without = warm_cli.start([*words[:3], "--port", "0"], output=tmp_path / "model.txt", cwd=tmp_path)
+    without.wait_for("  without --task every reward is 0, and no episode ends")
+    for each in (serving, without):
+        each.signal(signal.SIGINT)
     result = CliRunner().invoke(cli, [*words, "--kwargs", '{"thread": 1}'])
     assert result.exit_code != 0
     assert isinstance(result.exception, UeRlError) or "thread" in result.output

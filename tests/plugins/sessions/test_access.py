@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import signal
 import socket
 import ssl
 from collections.abc import Iterator
@@ -17,16 +19,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from websockets.sync.client import connect as dial_websocket
 
 import ue_rl
+from tests.harness.warm_cli import WarmCli
 from tests.support.command_line import run
 from tests.support.steps import advance, begin
 from ue_rl.connections.dialling import address_of, open_transport
-from ue_rl.plugins.sessions.cli.session_carriers import CARRIERS
 from ue_rl.plugins.sessions.grpc.client import SessionClient
 from ue_rl.plugins.sessions.grpc.client.errors import named
 from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.system.errors import AccessRefused, ConfigurationError, EngineUnreachable
 
-CERTS = Path(__file__).parents[2] / "security" / "certs"
+ROOT = Path(__file__).parents[3]
+CERTS = ROOT / "tests" / "security" / "certs"
 CA = f"ca={CERTS / 'ca.pem'}"
 
 
@@ -274,18 +277,37 @@ def test_what_no_server_could_do_is_refused(words: list[str], what: str, token: 
     assert "64 sessions" not in result.output, "before the game is made"
 
 
-@pytest.mark.parametrize("name", ["tcp", "grpc", "openenv", "mcp"])
-def test_the_command_hands_each_carrier_what_guards_it(name: str, token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-
-    def serve(pool: Any, host: str, port: int, **options: Any) -> Any:
-        given.update(options)
-        raise OSError("enough was seen")
-
-    monkeypatch.setattr(f"{CARRIERS[name].module}.serve", serve)
-    words = ["--allow-host", "a.example", "--allow-host", "b.example"] if name in ("openenv", "mcp") else []
-    files = ["--token-file", token, "--tls-cert", CERTS / "engine.pem"]
-    run("sessions", "tests.plugins.sessions.game:Drift", f"--{name}", "0", *files, *words)
-    assert given["access"].token == token.read_bytes().strip()
-    assert given["access"].tls is not None
-    assert given.get("allow_hosts", ()) == tuple(words[1::2])
+def test_the_command_hands_each_carrier_what_guards_it(
+    token: Path, wrong: Path, tmp_path: Path, warm_cli: WarmCli
+) -> None:
+    """The token and TLS to all of them, the names of hosts to those over HTTP."""
+    words = [
+        "sessions",
+        "tests.plugins.sessions.game:Drift",
+        "--tcp",
+        "0",
+        "--grpc",
+        "0",
+        "--openenv",
+        "0",
+        "--mcp",
+        "0",
+    ]
+    guards = ["--token-file", token, "--tls-cert", CERTS / "engine.pem", "--allow-host", "a.example"]
+    serving = warm_cli.start(list(map(str, [*words, *guards])), output=tmp_path / "said.txt", cwd=ROOT)
+    serving.wait_for("Ctrl-C")
+    urls = dict(re.findall(r"(tcp|grpc|openenv|mcp): (\S+)", serving.text))
+    for name in ("tcp", "grpc"):
+        with contextlib.closing(open_transport(f"{urls[name]}?{CA}", token_file=token, timeout=20)) as transport:
+            begin(transport)
+        with pytest.raises(AccessRefused):
+            open_transport(f"{urls[name]}?{CA}", token_file=wrong, timeout=20)
+    right = {"Authorization": f"Bearer {token.read_text().strip()}"}
+    context = ssl.create_default_context(cafile=CERTS / "ca.pem")
+    with httpx.Client(verify=context, timeout=20, trust_env=False) as client:
+        for url in (f"{urls['openenv']}/schema", urls["mcp"]):
+            assert client.get(url, headers={"Host": "a.example"}).status_code == 401
+            assert client.get(url, headers={**right, "Host": "b.example"}).status_code == 421
+            assert client.get(url, headers={**right, "Host": "a.example"}).status_code not in (401, 421)
+    serving.signal(signal.SIGINT)
+    serving.wait()
