@@ -355,6 +355,7 @@ def test_an_episode_of_a_lost_engine_says_nothing_of_what_the_env_lacks(caplog: 
 
 
 @pytest.mark.learning
+@pytest.mark.exhaustive
 @pytest.mark.timeout(240)
 def test_a_curriculum_reaches_its_last_lesson_and_beats_none_on_the_same_budget() -> None:
     options = yaml.safe_load(SAMPLE.read_text())

@@ -60,6 +60,7 @@ def test_two_agents_learn_to_cover_two_places(samples: Path) -> None:
 
 
 @pytest.mark.learning
+@pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 def test_self_play_beats_its_own_past(samples: Path, tmp_path: Path) -> None:
     train = load("train_sumo")

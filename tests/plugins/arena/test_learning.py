@@ -40,6 +40,7 @@ def policy_of(model: Any) -> PolicyBehavior:
     return PolicyBehavior(Sb3Inference(model), Foraging)
 
 
+@pytest.mark.exhaustive
 def test_ppo_beats_the_rules() -> None:
     model = learner(0).learn(200_000)
     assert earned(policy_of(model)).mean() > earned(RulesBehavior()).mean()

@@ -185,6 +185,7 @@ def test_the_handshake_says_what_the_model_says() -> None:
 
 
 @pytest.mark.learning
+@pytest.mark.exhaustive
 def test_learns_to_balance_over_shared_memory() -> None:
     sb3 = pytest.importorskip("stable_baselines3")
     import torch

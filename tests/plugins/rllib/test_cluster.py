@@ -151,10 +151,12 @@ def engines_of_these_nodes() -> list[psutil.Process]:
     ]
 
 
+@pytest.mark.exhaustive
 def test_actors_take_their_engines_along(nodes: Any, faults: types.ModuleType) -> None:
     faults.end_actors(nodes, ways=("its last handle", "SIGTERM"))
 
 
+@pytest.mark.exhaustive
 def test_what_is_killed_in_a_run(nodes: Any, faults: types.ModuleType) -> None:
     algorithm = faults.ppo(env_config={"timeout": 2.0}).build_algo()
     try:
