@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -69,6 +70,8 @@ def _each(wanted: Callable[[socket.socket], bool], do: Callable[[socket.socket],
     count = 0
     for descriptor in os.listdir("/proc/self/fd"):
         try:
+            if not stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):  # what is none would keep its copy open
+                continue
             with socket.socket(fileno=os.dup(int(descriptor))) as sock:
                 if sock.family in (socket.AF_INET, socket.AF_INET6) and wanted(sock):
                     do(sock)
