@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.connections.shm_games import Sum
 from tests.support.steps import begin, totals
+from tests.support.waiting import eventually
 from ue_rl.bridges import (
     ShmUpgrader,
     run_in_thread,
@@ -73,29 +74,46 @@ def test_rings_that_turn_hostile_while_running() -> None:
             host.host.memory.store_u32(start + 4, 0)
 
 
-def test_a_trainer_that_breaks_the_rules_is_sent_away() -> None:
-    bridge = Sum()
-    with run_shm_in_thread(bridge) as host:
-        for how in ("ask", "count", "nan"):
-            with SharedMemoryConnection(host.name, timeout=10, connect_timeout=10) as connection:
-                begin(connection)
-                memory = connection.memory
-                assert memory.ask is not None
-                if how == "ask":
-                    memory.ask[1] = 9
-                    connection._bell.ask(None)
-                elif how == "count":
-                    connection._bell.publish()
-                else:
-                    memory.ask[:] = 1
-                    memory.actions[1, 0] = np.nan
-                    connection._bell.ask(None)
-                with pytest.raises((errors.EngineDisconnected, errors.UnexpectedMessage)):
-                    totals(connection)
-                    totals(connection)
-        with SharedMemoryConnection(host.name, connect_timeout=5) as connection:
+def test_a_trainer_that_counts_wrongly_is_sent_away(caplog: pytest.LogCaptureFixture) -> None:
+    with run_shm_in_thread(Sum()) as host:
+        with SharedMemoryConnection(host.name, timeout=10, connect_timeout=10) as connection:
             begin(connection)
-            assert np.isfinite(totals(connection)).all()
+            connection._bell.publish()
+            with pytest.raises((errors.EngineDisconnected, errors.UnexpectedMessage)):
+                totals(connection)
+                totals(connection)
+        eventually(lambda: "the trainer broke the protocol: the trainer asked more than once" in caplog.text)
+        serves(host.name)
+
+
+@pytest.mark.parametrize(
+    ("row", "action", "why"),
+    [(9, 0.0, "invalid command byte"), (1, np.nan, "the trainer sent an action that is not a finite number")],
+)
+def test_a_trainer_that_breaks_the_rules_is_sent_away(
+    row: int, action: float, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with run_shm_in_thread(Sum()) as host:
+        with SharedMemoryConnection(host.name, timeout=10, connect_timeout=10) as connection:
+            begin(connection)
+            memory = connection.memory
+            assert memory.ask is not None
+            memory.ask[:] = 1
+            memory.ask[1] = row
+            memory.actions[1, 0] = action
+            connection._bell.ask(None)
+            # before anything else is asked, which would be a mistake of its own
+            eventually(lambda: f"the trainer broke the protocol: {why}" in caplog.text)
+            with pytest.raises(errors.EngineDisconnected):
+                totals(connection)
+        serves(host.name)
+
+
+def serves(name: str) -> None:
+    """The next trainer is served."""
+    with SharedMemoryConnection(name, connect_timeout=5) as connection:
+        begin(connection)
+        assert np.isfinite(totals(connection)).all()
 
 
 def test_a_raw_trainer_that_lies_about_the_proof_stays_in_text() -> None:
