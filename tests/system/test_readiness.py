@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ import pytest
 
 from tests.devtools.check.games import Walk
 from tests.support.carriers import CARRIERS, over
+from tests.support.descriptors import SELECT_ENDS, many_are_open
 from tests.support.games import Sum
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
@@ -20,23 +19,11 @@ from ue_rl.devtools.testing.raw_client import RawClient
 from ue_rl.protocol.spec import Channel, EnvSpec
 from ue_rl.system.readiness import ready_to_read, ready_to_write
 
-SELECT_ENDS = 1024  # FD_SETSIZE of Linux and macOS
-
 
 @pytest.fixture
 def high_descriptors() -> Iterator[None]:
-    """All that is opened from now on has a descriptor that select refuses."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 2 * SELECT_ENDS:
-        pytest.skip(f"this user may open {hard} files at most")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * SELECT_ENDS), hard))
-    filler = [os.open(os.devnull, os.O_RDONLY)]
-    while filler[-1] < SELECT_ENDS:
-        filler.append(os.dup(filler[0]))
-    yield
-    for each in filler:
-        os.close(each)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with many_are_open():
+        yield
 
 
 @pytest.mark.usefixtures("high_descriptors")

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.plugins.web.pages import CHROMIUM, WEB, chromium, free_port, in_chromium, in_node, needs_node, node
+from tests.support.descriptors import many_are_open
 from ue_rl.cli.init import init
 from ue_rl.devtools import check as compliance
 from ue_rl.devtools.check import CheckReport, Options, Verdict
@@ -64,6 +65,17 @@ def test_a_page_that_speaks_the_protocol_by_itself_is_right(only: tuple[str, ...
     with node(HERE / "mistakes.mjs", "none", f"ws://127.0.0.1:{port}"):
         report = compliance.check(f"page://127.0.0.1:{port}?wait=30s", FAST, only=only)
     assert report.count(Verdict.PASS) >= len(only)
+    assert not wrong(report), "\n".join(wrong(report))
+    assert no_port_is_left()
+
+
+@needs_node
+def test_a_page_is_checked_by_a_process_that_has_many_files_open() -> None:
+    """Its text goes through a gate in that process."""
+    port = free_port()
+    with many_are_open(), node(HERE / "mistakes.mjs", "none", f"ws://127.0.0.1:{port}"):
+        report = compliance.check(f"page://127.0.0.1:{port}?wait=30s", FAST, only=("ends of episodes",))
+    assert report.count(Verdict.PASS)
     assert not wrong(report), "\n".join(wrong(report))
     assert no_port_is_left()
 

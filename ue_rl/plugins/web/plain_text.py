@@ -153,8 +153,8 @@ def _pass_on(trainer: socket.socket, page: PageSocket, over: threading.Event) ->
     page.settimeout(0.0)
     said = b""  # by the trainer, of a line that has no end yet
     space = bytearray(65_536)
+    both: list[socket.socket | PageSocket] = [trainer, page]
     while not over.is_set():
-        both: list[socket.socket | PageSocket] = [trainer, page]
         ready = ready_to_read(both, _LOOK)
         if page in ready:
             with contextlib.suppress(BlockingIOError):

@@ -122,15 +122,18 @@ class _Routes:
         self._times: deque[float] = deque(maxlen=1000)
         self._last = 0
 
+    async def _json(self, request: Request) -> Any:
+        return await _json(request, self._body_within)
+
     # -- what a game posts
 
     async def observe(self, request: Request) -> Any:
-        seen = observe(await _json(request, self._body_within))
+        seen = observe(await self._json(request))
         (outcome,) = await self._ticked([seen], seen.tick)
         return {"agent_id": outcome.agent_id, **_decided(outcome)}
 
     async def tick(self, request: Request) -> Any:
-        tick, shape, seen = observations_in(await _json(request, self._body_within))
+        tick, shape, seen = observations_in(await self._json(request))
         began = time.perf_counter()
         outcomes = await self._ticked(seen, tick)
         if shape == "agent_id":
@@ -153,7 +156,7 @@ class _Routes:
         return outcomes
 
     async def register(self, request: Request) -> Any:
-        body = body_of(Register, await _json(request, self._body_within))
+        body = body_of(Register, await self._json(request))
         known = self.arena.behaviors
         if body.agent_id in known:
             return {"agent_id": body.agent_id, "registered": True, "behavior": type(known[body.agent_id]).__name__}
@@ -166,7 +169,7 @@ class _Routes:
         return {"agent_id": body.agent_id, "registered": True, "behavior": body.behavior}
 
     async def execute(self, request: Request) -> Any:
-        body = body_of(Execute, await _json(request, self._body_within))
+        body = body_of(Execute, await self._json(request))
         try:
             result = await asyncio.to_thread(self.arena.execute, body.tool, body.params, body.agent_id)
         except ToolError as error:
@@ -182,7 +185,7 @@ class _Routes:
         return {"success": True, "result": result, "error": ""}
 
     async def experience(self, request: Request) -> Any:
-        body = body_of(Experience, await _json(request, self._body_within))
+        body = body_of(Experience, await self._json(request))
         self._behavior(body.agent_id)
         stored = False
         if body.text:
