@@ -50,7 +50,7 @@ class Stepper:
         self._cut = CutOff()
         self._behind: set[int] = set()  # envs that have not taken the step that the others have taken
         self._asks_ahead: bool = ahead and getattr(transport, "asks_ahead", False)
-        self._just_begun: list[int] = []  # envs whose next reset has not been asked ahead
+        self._not_asked: set[int] = set()  # envs whose next reset has not been asked ahead
 
     # -- episodes
 
@@ -76,7 +76,7 @@ class Stepper:
         if self.masks is not None:
             self.masks.take(buffers)
         if self._asks_ahead:
-            self._just_begun = sorted({*self._just_begun, *begun})
+            self._not_asked.update(begun)
         return buffers
 
     def begin_again(
@@ -97,7 +97,7 @@ class Stepper:
             if self.masks is not None:
                 self.masks.put(buffers, begun)
             if self._asks_ahead:
-                self._just_begun += begun
+                self._not_asked.update(begun)
             yield buffers, begun, cut
 
     # -- steps
@@ -116,7 +116,7 @@ class Stepper:
             self.masks.check(rows)
         if self._behind:
             raise broken_off()
-        if self._just_begun:
+        if self._not_asked:
             self._ask_ahead()  # before the actions: it is only noted here, and goes with the request that they are
         # Envs whose engine was lost while others were reset begin instead of stepping; none after a reset of all.
         self.transport.send_actions(rows, self._cut.envs or None)
@@ -140,7 +140,7 @@ class Stepper:
         resting = np.flatnonzero(~stepping).tolist()
         if self.masks is not None:
             self.masks.check(rows, ~stepping)
-        if self._just_begun and not self._behind:
+        if self._not_asked and not self._behind:
             self._ask_ahead()
         self.transport.send_actions(rows, resting=resting)
         if self._behind:
@@ -159,21 +159,31 @@ class Stepper:
         return buffers
 
     def _ask_ahead(self) -> None:
-        """Asks ahead for the next reset of each env that has just begun an episode, as far as it is known by now.
+        """Asks ahead for the next reset of each env for which that has not happened, as far as it is known by now.
 
         Nothing is used up by that: when an episode has ended its reset is asked for as ever, and where another seed or
         other parameters go with it, because a curriculum is a lesson further, the engine begins once more.
+
+        As long as it is not known of one env, none is asked: of two episodes that end in one step the engine begins the
+        one that was asked ahead first, whichever env comes first. A game without seeds may draw both from one
+        generator, and they would be other episodes than without this.
         """
-        envs = self._just_begun
-        self._just_begun = []
         transport: Any = self.transport
-        seeds = getattr(transport, "next_seeds", _no_seeds)(envs)
-        parameters: dict[int, Mapping[str, float] | None] | None = None
+        next_seeds = getattr(transport, "next_seeds", _no_seeds)
+        peek = None
         if transport.draw_parameters is not None:
             peek = getattr(drawer_of(transport), "peek", _unknown)
-            parameters = {env: peek(env, seeds is None) for env in envs}
-            if None in parameters.values():  # a game without seeds would begin other episodes than without this
+            one = next(iter(self._not_asked))  # as a rule it is known of all or of none
+            if peek(one, next_seeds([one]) is None) is None:
                 return
+        envs = sorted(self._not_asked)
+        seeds = next_seeds(envs)
+        parameters: dict[int, Mapping[str, float] | None] | None = None
+        if peek is not None:
+            parameters = {env: peek(env, seeds is None) for env in envs}
+            if None in parameters.values():
+                return
+        self._not_asked.clear()
         transport.ask_ahead(envs, seeds, parameters)
 
 
