@@ -1,6 +1,7 @@
-// Looks at the built site in headless Chromium: every link, every anchor, and axe's rules of WCAG 2 A and AA on every
-// page, light and dark, at 390 and 1280 px. node .ci/site.mjs SITE [--shots FOLDER PAGE ..]; needs `chromium`, and
-// axe-core and puppeteer-core beside NODE_PATH.
+// Looks at the built site in headless Chromium: every link and every anchor, every page at 390 and 1280 px, and axe's
+// rules of WCAG 2 A and AA, light and dark, on a page of each kind, with UE_RL_CI_WHOLE on every page: what breaks a
+// rule is the theme, or a kind of block, far more often than one page. node .ci/site.mjs SITE [--shots FOLDER PAGE ..];
+// needs `chromium`, and axe-core and puppeteer-core beside NODE_PATH.
 import {createRequire} from "node:module";
 import {mkdirSync, readdirSync, readFileSync} from "node:fs";
 import {join, resolve} from "node:path";
@@ -14,6 +15,9 @@ const shots = flag === "--shots";
 const pages = readdirSync(site, {recursive: true}).filter((name) => name.endsWith(".html") && name !== "404.html").sort();
 const chosen = shots && named.length ? named : pages;
 const widths = [390, 1280];
+// tabs and code, tables, a drawing, pictures and films, what mkdocstrings writes
+const kinds = ["index.html", "quickstart.html", "cli.html", "architecture.html", "gallery.html", "api/training.html"];
+const judged = process.env.UE_RL_CI_WHOLE ? pages : kinds;
 const ids = new Map(), links = [], mistakes = [];
 
 // A mouse and a keyboard, as on a desk: without one the theme does not let keys scroll code.
@@ -22,10 +26,12 @@ const args = ["--no-sandbox", "--disable-gpu", mouse];
 const browser = await puppeteer.launch({executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args});
 const tab = await browser.newPage();
 if (shots) mkdirSync(folder, {recursive: true});
+for (const name of judged) if (!pages.includes(name)) mistakes.push(`${name}: there is no such page to judge`);
 for (const name of chosen) {
+  await tab.setViewport({width: widths[0], height: 900});
+  await tab.goto(pathToFileURL(resolve(site, name)).href, {waitUntil: "load"});
   for (const width of widths) {
     await tab.setViewport({width, height: 900});
-    await tab.goto(pathToFileURL(resolve(site, name)).href, {waitUntil: "load"});
     if (shots) {
       await tab.screenshot({path: join(folder, `${name.replaceAll("/", "_")}-${width}.png`), fullPage: true});
       continue;
@@ -40,7 +46,8 @@ for (const name of chosen) {
   }));
   ids.set(pathToFileURL(resolve(site, name)).href, new Set(seen.ids));
   for (const link of seen.links) links.push([name, link]);
-  if (name.startsWith("source/")) continue; // files of the repository, shown as they are
+  // source/: files of the repository, shown as they are
+  if (name.startsWith("source/") || !judged.includes(name)) continue;
   await tab.evaluate(axe);
   await tab.addStyleTag({content: "* { transition: none !important; animation: none !important; }"});
   for (const scheme of ["default", "slate"]) {

@@ -27,7 +27,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], float | None]] = {
     "torchrl_ppo": ("torchrl", ("12288",), 2.0),
 }
 # The search runs in the process in each run: test_optuna_search.py.
-MARKS = {"cleanrl_ppo": pytest.mark.learning, "optuna_search": pytest.mark.exhaustive}
+MARKS = {"cleanrl_ppo": pytest.mark.exhaustive, "optuna_search": pytest.mark.exhaustive, "tune": pytest.mark.exhaustive}
 
 
 def test_recipes_are_short_and_all_of_them_are_run() -> None:

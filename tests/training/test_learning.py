@@ -28,7 +28,7 @@ def learning(load_script: Callable[[Path], ModuleType]) -> ModuleType:
     [
         ("reach-ppo", "per_env"),
         pytest.param("cartpole-ppo", "shared", marks=pytest.mark.learning),
-        pytest.param("pendulum-sac", "per_env", marks=pytest.mark.learning),
+        pytest.param("pendulum-sac", "per_env", marks=[pytest.mark.learning, pytest.mark.exhaustive]),
         pytest.param("cartpole-dqn", "shared", marks=[pytest.mark.learning, pytest.mark.exhaustive]),
         pytest.param("mujoco-ppo", "shared", marks=[pytest.mark.learning, pytest.mark.exhaustive]),
     ],

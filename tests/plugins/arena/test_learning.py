@@ -63,5 +63,6 @@ def cloned() -> Any:
     return model
 
 
+@pytest.mark.exhaustive
 def test_behaviour_cloning_of_fifty_episodes_earns_nine_tenths_of_the_rules() -> None:
     assert earned(policy_of(cloned())).mean() >= 0.9 * earned(RulesBehavior()).mean()

@@ -117,6 +117,7 @@ def _head(cluster: dict[str, Any]) -> Any:
     return cluster["headGroupSpec"]["template"]["spec"]["containers"][0]
 
 
+@pytest.mark.exhaustive
 def test_the_sample_spreads_saves_and_goes_on_and_its_death_ends_all(nodes: Any, tmp_path: Path) -> None:
     words = [sys.executable, str(SAMPLES / "train_on_ray.py"), "--address", nodes.address, "--num-envs", "2"]
     words += ["--batch-size", "160", "--folder", str(tmp_path), "--save-every", "2"]

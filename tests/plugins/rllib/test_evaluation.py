@@ -14,6 +14,7 @@ import ue_rl.plugins.rllib
 from ue_rl.plugins.rllib import UnrealEnvRunner
 
 
+@pytest.mark.exhaustive
 def test_evaluation_by_episodes(cluster: None) -> None:
     ue_rl.plugins.rllib.register()
     config: Any = PPOConfig().environment("ue_rl", env_config={"env": "CartPole-v1"})

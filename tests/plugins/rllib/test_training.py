@@ -120,6 +120,7 @@ def test_a_run_and_its_resumption(tmp_path: Path) -> None:
         train(options(tmp_path, timesteps=300), resume=RunDirectory.existing(tmp_path, "r", ""))
 
 
+@pytest.mark.exhaustive
 def test_an_engine_that_is_lost_too_often_ends_the_run(tmp_path: Path) -> None:
     engine = chaos_command(fault="crash", after=150)
     outcome = train(options(tmp_path, engine=engine, restarts="1/60s", timesteps=100_000, num_env_runners=1))
@@ -130,7 +131,7 @@ def test_an_engine_that_is_lost_too_often_ends_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive), signal.SIGTERM])
 def test_a_signal_ends_and_saves(tmp_path: Path, number: int) -> None:
     report = Noted(lambda: os.kill(os.getpid(), number))
     report.signalled = report.told.append  # type: ignore[method-assign]
@@ -141,6 +142,7 @@ def test_a_signal_ends_and_saves(tmp_path: Path, number: int) -> None:
     assert any("stopping" in text for text in report.told)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(os.name != "posix", reason="kills a process")
 def test_an_env_runner_that_is_killed_comes_back(tmp_path: Path) -> None:
     def kill() -> None:
@@ -176,6 +178,7 @@ def test_what_cannot_be_leaves_nothing_behind(tmp_path: Path, more: dict[str, An
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("algo", ["sac", "impala"])
 def test_other_algorithms(tmp_path: Path, algo: str) -> None:
     given: dict[str, Any] = {"train_batch_size_per_learner": 64, "model_config": {"fcnet_hiddens": [16]}}

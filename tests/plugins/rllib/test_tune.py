@@ -32,6 +32,7 @@ def engines_of(run: psutil.Process) -> dict[int, str]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(170)
 def test_two_trials_at_once_have_engines_and_ports_of_their_own(tmp_path: Path) -> None:
     with tempfile.TemporaryFile("w+") as output:
