@@ -186,9 +186,7 @@ def test_parameters_that_are_drawn_go_ahead(opened: Any, journal: bool) -> None:
 
 
 @pytest.mark.parametrize(("journal", "begins"), [(True, STEPS), (False, 28), (False, 31), (False, STEPS)])
-def test_a_lesson_that_begins_meanwhile_holds_from_the_next_episode_on(
-    opened: Any, journal: bool, begins: int
-) -> None:
+def test_a_lesson_that_begins_meanwhile_holds_from_the_next_episode_on(opened: Any, journal: bool, begins: int) -> None:
     """Episodes that end in one step begin in one go, whenever it begins: without seeds they draw from one generator."""
 
     def prepare(env: UnrealVecEnv) -> Callable[[int], object]:

@@ -14,7 +14,10 @@ from tests.harness.warm_cli import WarmCli
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("name", "small"),
-    [pytest.param(*case, marks=() if case[0] == "bench_rllink" else pytest.mark.exhaustive) for case in WITH_RAY.items()],
+    [
+        pytest.param(*case, marks=() if case[0] == "bench_rllink" else pytest.mark.exhaustive)
+        for case in WITH_RAY.items()
+    ],
 )
 def test_it_prints_its_table(name: str, small: Small, tmp_path: Path, warm_cli: WarmCli) -> None:
     check(name, small, tmp_path, warm_cli)
