@@ -105,7 +105,7 @@ def warm_cli() -> Iterator[WarmCli]:
     from tests.harness.warm_cli import TRAINING, WarmCli
 
     # Where a plug-in is tested with its own extra alone, nothing trains.
-    modules = TRAINING if importlib.util.find_spec("torch") else ()
+    modules = TRAINING if importlib.util.find_spec("stable_baselines3") else ()
     with WarmCli(modules=modules) as warm:
         yield warm
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,16 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnvWrapper
 
-from tests.support.command_line import ok, run
+from tests.support.command_line import NOT_IN_ENGINE, ok, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.inference import OnnxInference
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import train
 from ue_rl.training.config import resolve
 from ue_rl.training.engine import command_of
+from ue_rl.training.hosted_wrappers import hosted_wrappers, wrap_hosted
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.models import _noise
-from ue_rl.training.named import hosted_wrappers, wrap_hosted
 from ue_rl.training.options import TrainOptions
 
 ME = __name__
@@ -175,6 +177,21 @@ def test_wrappers_of_hosted_envs() -> None:
     env = wrap_hosted(Shows(), [("gymnasium.wrappers:TimeLimit", {"max_episode_steps": 3})])
     env.reset()
     assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
+
+
+def test_a_hosted_env_is_wrapped_where_only_gymnasium_is_installed() -> None:
+    code = """
+import sys
+sys.modules.update(dict.fromkeys({lacking}))
+import gymnasium
+from ue_rl.training.hosted_wrappers import wrap_hosted
+env = wrap_hosted(gymnasium.make("CartPole-v1"), [("gymnasium.wrappers:TimeLimit", {{"max_episode_steps": 1}})])
+env.reset(seed=0)
+print(env.step(0)[3])
+"""
+    code = code.format(lacking=[name for name in NOT_IN_ENGINE if name != "gymnasium"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_rewards_alone_are_normalised_and_exported(tmp_path: Path) -> None:

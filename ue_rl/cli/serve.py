@@ -214,8 +214,8 @@ def _close(hosted: Any) -> None:
 def _wrapped(env: str, wrappers: tuple[str, ...]) -> Callable[..., Any]:
     """What makes the env in its wrappers."""
     from ue_rl.bridges.hosted.gymnasium_envs import make_gymnasium
+    from ue_rl.training.hosted_wrappers import wrap_hosted
     from ue_rl.training.kinds import named_of
-    from ue_rl.training.named import wrap_hosted
 
     with command_line():
         try:

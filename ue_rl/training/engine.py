@@ -102,7 +102,7 @@ def command_of(options: TrainOptions, filmed: bool = False) -> str | list[str]:
             drawn = {"render_mode": "rgb_array"}
         wrappers: list[tuple[str, dict[str, Any]]] = []
         if options.env_wrapper is not None:
-            from ue_rl.training.named import hosted_wrappers  # imports torch
+            from ue_rl.training.hosted_wrappers import hosted_wrappers  # imports Gymnasium
 
             wrappers = hosted_wrappers(options)
         kwargs = {**drawn, **options.env_kwargs}

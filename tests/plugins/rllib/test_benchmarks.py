@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("stable_baselines3", reason="the benchmarks need ue_rl[train]")
+
 from tests.benchmarks.test_benchmarks import WITH_RAY, Small, check
 from tests.harness.warm_cli import WarmCli
 

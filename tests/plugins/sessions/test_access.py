@@ -18,7 +18,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from websockets.sync.client import connect as dial_websocket
 
-import ue_rl
 from tests.harness.warm_cli import WarmCli
 from tests.support.command_line import run
 from tests.support.steps import advance, begin
@@ -59,7 +58,7 @@ def test_what_cannot_be_used_for_tls_is_named(url: str) -> None:
 
 def test_what_is_of_text_alone_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="carries no text") as caught:
-        ue_rl.connect("grpc://127.0.0.1:1", nul_terminated=True)
+        open_transport("grpc://127.0.0.1:1", nul_terminated=True)
     assert caught.value.field == "nul_terminated"
 
 

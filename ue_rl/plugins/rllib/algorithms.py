@@ -26,9 +26,9 @@ from ue_rl.system.seeds import env_seed
 from ue_rl.system.trust.schedules import LinearSchedule
 from ue_rl.training.algorithms import OFF_POLICY, RLLIB_ALGORITHMS
 from ue_rl.training.engine import command_of
+from ue_rl.training.hosted_wrappers import hosted_wrappers
 from ue_rl.training.hyperparameters import schedule, tuned_for
 from ue_rl.training.kinds import named_of
-from ue_rl.training.named import hosted_wrappers
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 from ue_rl.training.rows import LEAVE
 

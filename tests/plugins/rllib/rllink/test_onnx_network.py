@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("onnx", reason="the files are made by the extra train")
+
 from onnx import TensorProto, helper, load_from_string
 
 from tests.plugins.rllib.rllink.server import RLlinkServer, onnx_of
