@@ -170,21 +170,19 @@ class Stepper:
         """
         transport: Any = self.transport
         next_seeds = getattr(transport, "next_seeds", _no_seeds)
-        peek = None
+        parameters: dict[int, Mapping[str, float]] | None = None
         if transport.draw_parameters is not None:
             peek = getattr(drawer_of(transport), "peek", _unknown)
-            one = next(iter(self._not_asked))  # as a rule it is known of all or of none
-            if peek(one, next_seeds([one]) is None) is None:
-                return
+            has_no_seeds = next_seeds([]) is None
+            parameters = {}
+            for env in self._not_asked:
+                values = peek(env, has_no_seeds)
+                if values is None:
+                    return
+                parameters[env] = values
         envs = sorted(self._not_asked)
-        seeds = next_seeds(envs)
-        parameters: dict[int, Mapping[str, float] | None] | None = None
-        if peek is not None:
-            parameters = {env: peek(env, seeds is None) for env in envs}
-            if None in parameters.values():
-                return
         self._not_asked.clear()
-        transport.ask_ahead(envs, seeds, parameters)
+        transport.ask_ahead(envs, next_seeds(envs), parameters)
 
 
 def connected(transport: Transport) -> EnvSpec:
