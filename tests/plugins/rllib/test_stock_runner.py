@@ -217,12 +217,12 @@ def test_the_stock_runner_over_every_carrier(carrier: str, count_requests: list[
     [
         ("dict", "text"),
         ("discrete", "shared memory"),
+        ("multi_discrete", "text"),
         *(
             pytest.param(obs, carrier, marks=pytest.mark.exhaustive)
             for obs, carrier in (
                 ("dict", "shared memory"),
                 ("discrete", "text"),
-                ("multi_discrete", "text"),
                 ("multi_discrete", "shared memory"),
             )
         ),
