@@ -195,7 +195,7 @@ class SharedMemoryConnection(BaseTransport):
         return memory.first is not None and more == (None, None, None) and "AUTORESET" in self.spec.features
 
     def _ask_ahead(self, following: Mapping[int, Next]) -> None:
-        entries = entries_ahead(self._commands, following)
+        entries = entries_ahead(self._commands, following, self._ahead.asked)
         attach.require_ours(self.memory)
         for entry in entries:
             self._commands.send_entry(entry, self.timeout)

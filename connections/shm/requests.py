@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.connections.base.pending_resets import ANY
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.protocol.buffers import ActionBatch, Next, Resets
 from ue_rl.protocol.commands.entries import NEXT_PARAMETERS, RESET_OPTIONS, RESET_PARAMETERS
@@ -40,9 +41,18 @@ def reset_entries(spec: EnvSpec, commands: ShmCommands, resets: Resets | None) -
     return ids, entries
 
 
-def entries_ahead(commands: ShmCommands, following: Mapping[int, Next]) -> list[bytes]:
-    """What goes through the ring for resets that are asked ahead: their parameters; raises as `reset_entries`."""
-    return [commands.reset_entry(NEXT_PARAMETERS, env, values) for env, (_, values) in following.items() if values]
+def entries_ahead(commands: ShmCommands, following: Mapping[int, Next], before: Mapping[int, Next]) -> list[bytes]:
+    """What goes through the ring for resets that are asked ahead: their parameters; raises as `reset_entries`.
+
+    Args:
+        before: what was asked ahead until now; where that had parameters and the new one has none, {} replaces them.
+    """
+    entries = []
+    for env, (_, values) in following.items():
+        had = before.get(env, ANY)[1]
+        if values or had:
+            entries.append(commands.reset_entry(NEXT_PARAMETERS, env, values or {}))
+    return entries
 
 
 def note_ahead(memory: StepMemory, following: Mapping[int, Next]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Walks(Announces, VectorBridge):
     """Sums of actions and of numbers that are drawn, kept in the observations; episodes of 3 to 9 steps."""
 
     def __init__(self, spec: EnvSpec = SPEC, announces: bool = True) -> None:
-        self.announces, self.pace = announces, [1.0] * spec.num_envs
+        self.announces, self.pace, self.lift = announces, [1.0] * spec.num_envs, [0.0] * spec.num_envs
         super().__init__(spec)
         self.draws: list[Any] = [np.random.default_rng(n) for n in range(spec.num_envs)]
         self.left = [0] * spec.num_envs
@@ -47,11 +48,12 @@ class Walks(Announces, VectorBridge):
         self.resets = 0
 
     def list_parameters(self) -> dict[str, tuple[float, float, float]]:
-        return {"pace": (1.0, 0.0, 10.0)}
+        return {"pace": (1.0, 0.0, 10.0), "lift": (0.0, 0.0, 10.0)}
 
     def set_parameter(self, name: str, value: float, env_id: int) -> None:
+        values = self.pace if name == "pace" else self.lift
         for env in range(self.num_envs) if env_id == -1 else [env_id]:
-            self.pace[env] = value
+            values[env] = value
 
     def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
         self.resets += 1
@@ -59,7 +61,8 @@ class Walks(Announces, VectorBridge):
             if seed is not None:
                 self.draws[env] = np.random.default_rng(seed)
             self.left[env] = int(self.draws[env].integers(3, 10))
-            self.outbox.obs[env] = [self.pace[env], self.common.uniform() if seed is None else 0, self.left[env]]
+            common = self.common.uniform() if seed is None else 0
+            self.outbox.obs[env] = [self.pace[env], common + self.lift[env], self.left[env]]
             self.write_info(env, {"begun": self.left[env]})
             if self.spec.mask_size:
                 self.outbox.masks[env] = [1, 1, env % 2]
@@ -206,6 +209,50 @@ def test_a_lesson_that_begins_meanwhile_holds_from_the_next_episode_on(opened: A
         assert sorted(again) == list(range(N)), "one of each env was asked ahead in the lesson before"
     else:
         assert len(again) > N, "none was, as long as another lesson could begin"
+
+
+LESSON = {"measure": "progress", "threshold": 0.5, "min_lesson_length": 1}
+TWO_LESSONS = [{"name": "a", "params": {"pace": [1, 2]}, "completion_criteria": LESSON}, {"params": {"pace": 3}}]
+
+
+def randomized(env: UnrealVecEnv, ranges: Any = MappingProxyType({"pace": (1, 9)})) -> None:
+    randomize(env.transport, ranges, seed=4)
+
+
+def attached(env: UnrealVecEnv, lessons: Any = ({"params": {"pace": [5, 9]}},)) -> None:
+    Curriculum(list(lessons), seed=2).attach(env)
+
+
+@pytest.mark.parametrize("journal", [False, True])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (lambda env: None, randomized),
+        (randomized, lambda env: randomized(env, None)),
+        (lambda env: None, attached),
+        (randomized, attached),
+        (attached, lambda env: randomized(env, {"lift": (1, 9)})),
+    ],
+    ids=["randomized", "no more", "lessons", "lessons over ranges", "ranges under lessons"],
+)
+def test_who_draws_is_another_from_some_step_on(opened: Any, first: Any, then: Any, journal: bool) -> None:
+    def prepare(env: UnrealVecEnv) -> Callable[[int], object]:
+        first(env)
+        if journal:
+            env.keep_journal(5)
+        return lambda step: step == 20 and then(env)
+
+    asked, _ = with_and_without(opened, lambda announces: Walks(announces=announces), prepare)
+    assert asked == [None], "those that were asked ahead were asked again before their episodes began"
+
+
+def test_lessons_over_lessons_whose_next_one_is_not_known(opened: Any) -> None:
+    def prepare(env: UnrealVecEnv) -> None:
+        attached(env, TWO_LESSONS)
+        attached(env)
+
+    asked, bridge = with_and_without(opened, lambda announces: Walks(announces=announces), prepare)
+    assert bridge.resets == len(asked), "no episode was begun twice"
 
 
 def test_actions_that_take_several_ticks(opened: Any) -> None:

@@ -51,6 +51,7 @@ class Stepper:
         self._behind: set[int] = set()  # envs that have not taken the step that the others have taken
         self._asks_ahead: bool = ahead and getattr(transport, "asks_ahead", False)
         self._not_asked: set[int] = set()  # envs whose next reset has not been asked ahead
+        self._drawn_by: Any = None  # the transport's `draw_parameters` when that was asked
 
     # -- episodes
 
@@ -116,7 +117,7 @@ class Stepper:
             self.masks.check(rows)
         if self._behind:
             raise broken_off()
-        if self._not_asked:
+        if self._asks_ahead and (self._not_asked or self.transport.draw_parameters is not self._drawn_by):
             self._ask_ahead()  # before the actions: it is only noted here, and goes with the request that they are
         # Envs whose engine was lost while others were reset begin instead of stepping; none after a reset of all.
         self.transport.send_actions(rows, self._cut.envs or None)
@@ -140,7 +141,7 @@ class Stepper:
         resting = np.flatnonzero(~stepping).tolist()
         if self.masks is not None:
             self.masks.check(rows, ~stepping)
-        if self._not_asked and not self._behind:
+        if self._asks_ahead and not self._behind:
             self._ask_ahead()
         self.transport.send_actions(rows, resting=resting)
         if self._behind:
@@ -169,6 +170,11 @@ class Stepper:
         generator, and they would be other episodes than without this.
         """
         transport: Any = self.transport
+        if transport.draw_parameters is not self._drawn_by:  # somebody else draws now: other parameters than were asked
+            self._drawn_by = transport.draw_parameters
+            self._not_asked.update(range(self.spec.num_envs))
+        if not self._not_asked:
+            return
         next_seeds = getattr(transport, "next_seeds", _no_seeds)
         parameters: dict[int, Mapping[str, float]] | None = None
         if transport.draw_parameters is not None:

@@ -121,14 +121,19 @@ class Curriculum(BaseCallback):
         Args:
             certain: None while another lesson may begin before that. None, too, where nobody can tell what comes below.
         """
-        below = None
+        if certain and not all(course.is_last for course in self.courses):
+            return None
+        below: dict[str, float] | None = {}
         if self.below is not None:
-            below = getattr(owner_of(self.below), "peek", None)
-        if (certain and not all(course.is_last for course in self.courses)) or (self.below and below is None):
+            peek = getattr(owner_of(self.below), "peek", None)
+            if peek is None:
+                return None
+            below = peek(env_id, certain)
+        if below is None:
             return None
         assert self._randomizer is not None
         self._randomizer.ranges = self._ranges()
-        return {**((below(env_id, certain) if below else None) or {}), **self._randomizer.peek(env_id)}
+        return {**below, **self._randomizer.peek(env_id)}
 
     def show_drawn(self, values: Mapping[int, Mapping[str, float]]) -> None:
         """See Randomizer.show_drawn."""

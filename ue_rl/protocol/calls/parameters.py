@@ -103,6 +103,8 @@ def randomize(transport: Transport, ranges: Ranges | None, seed: int | None = No
         transport.draw_parameters = drawing
     else:
         above.below = drawing
+        # set anew: an env class notices by this that other parameters go with the next resets
+        transport.draw_parameters = drawer_of(transport).draw
     return drawing  # type: ignore[no-any-return]
 
 
