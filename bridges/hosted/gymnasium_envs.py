@@ -330,7 +330,7 @@ def make_gymnasium(env: str | EnvFactory, kwargs: dict[str, Any]) -> AnyEnv:
         imported(module, "env")  # gymnasium.make would import it, and let through whatever that raises
     try:
         return gym.make(env, **kwargs)
-    except (gym.error.Error, TypeError) as error:
+    except (gym.error.Error, ImportError, TypeError) as error:
         if isinstance(error, TypeError) and "unexpected keyword argument" not in str(error):
             raise
         cure = "check the id, or install what the env needs (such as gymnasium[mujoco])"

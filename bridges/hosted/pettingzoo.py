@@ -174,11 +174,16 @@ def _maker(env: str) -> Callable[..., Any]:
     try:
         module = pkgutil.resolve_name(env)
     except (ImportError, AttributeError, ValueError) as error:
-        package = getattr(error, "name", None) or ""
-        needed = package.partition(".")[0]
+        owner, _, inner = env.partition(".")
+        family = inner.partition(".")[0]
+        needed = ""
+        if isinstance(error, ModuleNotFoundError):
+            needed = (error.name or "").partition(".")[0]
         cure = "install it: pip install 'ue_rl[agents]', and what else the env needs"
-        if needed not in ("", "pettingzoo"):
-            cure = f"is {needed} right? pip install 'pettingzoo[all]' has the packages that PettingZoo's envs need"
+        if needed not in ("", "pettingzoo", owner) and owner == "pettingzoo":
+            cure = f"pip install 'pettingzoo[{family}]' has the packages that PettingZoo's {family} envs need"
+        elif needed not in ("", "pettingzoo"):
+            cure = f"is {needed} right? If so, install the package that has it"
         raise ConfigurationError(
             f"{env!r} cannot be loaded",
             field="env",

@@ -312,3 +312,15 @@ class Drawn(Goals):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         _, info = super().reset(seed=seed)
         return {"observation": np.zeros(2), "achieved_goal": np.zeros(2), "desired_goal": np.ones(2)}, info
+
+
+def test_an_env_whose_module_lacks_a_package_is_refused_by_name() -> None:
+    """Gymnasium lets the import's error through, and what lacks is the env's, not one of ours."""
+    gym.register("ue_rl/Lacks-v0", entry_point="no_such_package:Env")
+    try:
+        with pytest.raises(errors.ConfigurationError, match="Gymnasium cannot make 'ue_rl/Lacks-v0'") as refused:
+            GymnasiumBridge("ue_rl/Lacks-v0", 1)
+    finally:
+        del gym.registry["ue_rl/Lacks-v0"]
+    assert "No module named 'no_such_package'" in str(refused.value)
+    assert "install what the env needs" in str(refused.value.cure)

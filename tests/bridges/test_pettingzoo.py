@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -240,3 +242,28 @@ def test_what_cannot_be_hosted_is_refused() -> None:
             PettingZooBridge(make, 2)  # type: ignore[arg-type]
     with pytest.raises(errors.ConfigurationError, match="no env is given"):
         PettingZooBridge([])
+
+
+@pytest.mark.parametrize(
+    ("module", "cure"),
+    [
+        ("pettingzoo.toys.lacks_v0", "pip install 'pettingzoo[toys]' has the packages"),
+        ("pettingzoo.toys.no_such_v1", "install it: pip install 'ue_rl[agents]'"),
+        ("no.such.module", "is no right"),
+    ],
+)
+def test_a_module_that_cannot_be_loaded_names_what_helps(
+    module: str, cure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys = tmp_path / "toys"
+    toys.mkdir()
+    imports = "from importlib import import_module\ndef __getattr__(name): return import_module(f'{__name__}.{name}')"
+    (toys / "__init__.py").write_text(imports)  # as PettingZoo's own folders do
+    (toys / "lacks_v0.py").write_text("import no_such_package")
+    where = sys.modules["pettingzoo"].__path__
+    monkeypatch.setattr("pettingzoo.__path__", [*where, str(tmp_path)])
+    with pytest.raises(errors.ConfigurationError, match="cannot be loaded") as refused:
+        PettingZooBridge(module)
+    for name in [name for name in sys.modules if name.startswith("pettingzoo.toys")]:
+        del sys.modules[name]
+    assert str(refused.value.cure).startswith(cure)
