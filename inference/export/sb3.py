@@ -17,6 +17,7 @@ from ue_rl.inference.interface import ModelPath, Observations, State, StatefulIn
 from ue_rl.inference.metadata import space_size, space_to_json, tree_from_json
 from ue_rl.protocol.spaces.tree import Space, choices
 from ue_rl.system.errors import ExportError, ModelLoadError, ModelMismatch
+from ue_rl.system.lazy import named_if_missing
 
 _STATE_NAMES = ("state_h", "state_c")
 
@@ -58,8 +59,12 @@ class Sb3Inference(StatefulInference):
             self._use(model, vec_normalize)
 
     def load_model(self, path: ModelPath) -> None:
-        """Load a model.zip; raises ModelLoadError, or ModelMismatch where its choices are not the engine's."""
-        from ue_rl.inference.export.models import load_sb3_model, vec_normalize_of
+        """Load a model.zip; raises ModelLoadError, or ModelMismatch where its choices are not the engine's.
+
+        Without torch or Stable-Baselines3 it raises MissingPackage.
+        """
+        with named_if_missing("Sb3Inference"):
+            from ue_rl.inference.export.models import load_sb3_model, vec_normalize_of
 
         try:
             model = load_sb3_model(Path(path), self._algorithm)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -274,4 +275,13 @@ def test_a_plain_install_names_what_to_install(call: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ue_rl.system.errors.MissingPackage" in done.stderr.splitlines()[-1]
     assert "needs stable_baselines3, which is not installed" in done.stderr
+    assert "pip install 'ue_rl[train]'" in done.stderr
+
+
+def test_a_saved_model_names_what_to_install(tmp_path: Path) -> None:
+    """Where the extra `inference` alone is installed a model.zip cannot act, and says so."""
+    code = "import sys; sys.modules.update(dict.fromkeys(['torch', 'stable_baselines3']))\n"
+    code += f"from ue_rl.inference import Sb3Inference; Sb3Inference({str(tmp_path / 'model.zip')!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ue_rl.system.errors.MissingPackage: Sb3Inference needs torch" in done.stderr.splitlines()[-1]
     assert "pip install 'ue_rl[train]'" in done.stderr

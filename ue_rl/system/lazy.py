@@ -9,42 +9,49 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-_EXTRAS = {
-    "click": "engine",
-    "flatbuffers": "engine",
-    "grpc": "sessions",
-    "grpc_health": "sessions",
-    "grpc_reflection": "sessions",
-    "mcp": "sessions",
-    "msgpack": "engine",
-    "h5py": "demos",
-    "minari": "demos",
-    "mujoco": "mujoco",
-    "openai": "arena",
-    "onnxruntime": "inference",
-    "pettingzoo": "agents",
-    "prometheus_client": "engine",
-    "psutil": "engine",
-    "pydantic": "sessions",
-    "ray": "rllib",
-    "rich": "engine",
-    "starlette": "arena",
-    "uvicorn": "arena",
-    "websockets": "web",
-    "zstandard": "engine",
+# The extras of setup.cfg that have a package, first the one to install for its sake alone; of all others it is `train`.
+EXTRAS = {
+    "PIL": ("train", "rllib"),
+    "anyio": ("sessions",),
+    "click": ("engine",),
+    "flatbuffers": ("engine",),
+    "google": ("sessions",),
+    "grpc": ("sessions",),
+    "grpc_health": ("sessions",),
+    "grpc_reflection": ("sessions",),
+    "gymnasium": ("train", "agents", "mujoco", "rllib", "sessions"),
+    "h5py": ("demos",),
+    "mcp": ("sessions",),
+    "minari": ("demos",),
+    "msgpack": ("engine",),
+    "mujoco": ("mujoco",),
+    "onnxruntime": ("inference", "train"),
+    "openai": ("arena",),
+    "pettingzoo": ("agents",),
+    "prometheus_client": ("engine",),
+    "psutil": ("engine",),
+    "pydantic": ("sessions", "arena"),
+    "ray": ("rllib",),
+    "rich": ("engine",),
+    "starlette": ("arena", "sessions"),
+    "torch": ("train", "rllib"),
+    "uvicorn": ("arena", "sessions"),
+    "websockets": ("web", "sessions"),
+    "yaml": ("train", "arena"),
+    "zstandard": ("engine",),
 }
-_OWN = {"faiss": "faiss-cpu", "llama_cpp": "llama-cpp-python", "tokenizers": "tokenizers"}
+_OWN = {
+    "faiss": "faiss-cpu",
+    "llama_cpp": "llama-cpp-python",
+    "matplotlib": "matplotlib",
+    "tokenizers": "tokenizers",
+}
 _ALL_OF_IT = {
-    "AgentArena": "arena",
-    "MujocoBridge": "mujoco",
     "PettingZooBridge": "agents",
     "UnrealParallelEnv": "agents",
     "arena": "arena",  # commands
     "demos": "demos",
     "sessions": "sessions",
-    "grpc": "sessions",  # ue_rl.plugins.sessions.grpc, and its neighbours
-    "mcp": "sessions",
-    "openenv": "sessions",
 }
 
 
@@ -52,13 +59,31 @@ def install(error: ImportError, what: str = "") -> str:
     """The command that installs the package whose import failed, with the extra of setup.cfg that has it, if one has.
 
     Args:
-        what: the name that was asked for; some need more than one package, and one extra has them all.
+        what: the name that was asked for; some need more than one package, and one extra has them all. Where it lacks
+            this one the extra that has it is named: what is installed already helps nobody.
     """
     package = _missing_package(error)
     if package in _OWN:
         return f"pip install {_OWN[package]}"
-    extra = _ALL_OF_IT.get(what.rpartition(".")[2]) or _EXTRAS.get(package, "train")
+    extras = EXTRAS.get(package, ("train",))
+    extra = extras[0]
+    whole = _extra_of(what)
+    if whole is not None and (package == "" or _has(whole, extras)):
+        extra = whole
     return f"pip install 'ue_rl[{extra}]'"
+
+
+def _extra_of(what: str) -> str | None:
+    """The extra that has all that `what` needs; a plug-in's is named as its folder. None: it is not known."""
+    parts = what.split(".")
+    if len(parts) > 2 and parts[1] == "plugins":
+        return parts[2]
+    return _ALL_OF_IT.get(parts[-1])
+
+
+def _has(whole: str, extras: tuple[str, ...]) -> bool:
+    """Whether the extra `whole` is one of these, or brings one."""
+    return whole in extras or (whole == "demos" and "train" in extras)
 
 
 def _missing_package(error: ImportError) -> str:

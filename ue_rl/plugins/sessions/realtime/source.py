@@ -15,6 +15,7 @@ from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import Closes, HasNoOp
 from ue_rl.protocol.spec import DEFAULT_FPS, EnvSpec, EnvType
 from ue_rl.system.errors import ConfigurationError
+from ue_rl.system.lazy import named_if_missing
 from ue_rl.system.loading import loaded
 
 Game = str | Callable[..., BaseBridge]
@@ -35,7 +36,8 @@ class GameSource:
         example: a bridge of the game, to be asked what it offers.
 
     Raises:
-        ConfigurationError: it cannot be loaded or called, or has agents or images.
+        ConfigurationError: it cannot be loaded or called, or has agents or images. MissingPackage: it is a Gymnasium
+            id, and Gymnasium is not installed.
     """
 
     def __init__(self, game: Game, max_sessions: int, kwargs: Mapping[str, Any], together: bool | None) -> None:
@@ -45,7 +47,8 @@ class GameSource:
             self.name = getattr(game, "__qualname__", type(game).__name__)
             factory = game
         elif is_gymnasium_id(game):
-            from ue_rl.bridges.hosted.gymnasium import GymnasiumBridge
+            with named_if_missing("ue_rl.plugins.sessions.realtime.SessionPool"):
+                from ue_rl.bridges.hosted.gymnasium import GymnasiumBridge
 
             self.name = game
             factory = partial(GymnasiumBridge, game)
