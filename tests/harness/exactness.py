@@ -39,7 +39,7 @@ class Drift(gym.Env[Any, Any]):
     """A point drifts by chance, and episodes are of many lengths.
 
     Args:
-        kind: "box", "discrete", "masked" (only what is legal is), "dict" or "goals".
+        kind: "box", "discrete", "masked" (only what is legal is), "dict", "goals" or "pictures".
     """
 
     def __init__(self, kind: str = "box") -> None:
@@ -51,6 +51,8 @@ class Drift(gym.Env[Any, Any]):
         self.observation_space: spaces.Space[Any] = spaces.Box(-np.inf, np.inf, (3,), np.float32)
         if kind == "dict":
             self.observation_space = spaces.Dict({"place": part, "time": part})
+        elif kind == "pictures":
+            self.observation_space = spaces.Dict({"place": part, "seen": spaces.Box(0, 255, (4, 4, 1), np.uint8)})
         elif kind == "goals":
             self.observation_space = spaces.Dict(dict.fromkeys(("observation", "achieved_goal", "desired_goal"), part))
         if kind == "masked":
@@ -83,6 +85,8 @@ class Drift(gym.Env[Any, Any]):
         x, time = np.array([self.x], np.float32), np.array([self.steps / 10], np.float32)
         if self.kind == "dict":
             return {"place": x, "time": time}
+        if self.kind == "pictures":
+            return {"place": x, "seen": np.full((4, 4, 1), self.steps, np.uint8)}
         if self.kind == "goals":
             return {"observation": time, "achieved_goal": x, "desired_goal": x * 0 + 1}
         return np.concatenate([x, time, x * time])

@@ -195,6 +195,15 @@ def test_an_engine_that_answers_as_before_passes_and_another_is_named(recorded: 
     assert (caught.value.field, caught.value.expected, caught.value.got) == ("num_envs", "3", "4")
 
 
+def test_of_several_sessions_the_first_is_played(path: Path) -> None:
+    bridge = Counter()
+    with contextlib.closing(record_engine(bridge, path)), run_in_thread(bridge) as engine:
+        steps(open_transport(engine.url), 4)
+        steps(open_transport(engine.url), 6, seed=1)
+    assert [message.kind for message in Trace(path)].count(MessageKind.SESSION) == 2
+    assert replay_trainer(Trace(path), MemoryTransport(Counter())).env_steps == 4 * 3
+
+
 class Team(VectorAgentsBridge):
     """Two agents; the second leaves after three steps and comes back after five."""
 

@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from gymnasium import spaces
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 import ue_rl
 from tests.harness.warm_cli import WarmCli
@@ -92,6 +94,20 @@ def test_minari_reads_what_was_recorded_and_read_gives_it_back_bit_by_bit(tmp_pa
         np.testing.assert_array_equal(mine.rewards, again.rewards)
         assert mine.terminated == again.terminated
     assert sorted(path.name for path in folder.iterdir()) == ["data"]
+
+
+def test_an_episode_with_an_action_that_is_not_known_is_left_out(tmp_path: Path) -> None:
+    from ue_rl.training.demonstrations.recording import RecordingVecEnv
+
+    known = iter([1, None, 1, 0, 1, 0])
+    env = DummyVecEnv([lambda: gym.make("CartPole-v1", max_episode_steps=3)])
+    with RecordingVecEnv(env, tmp_path / "demos", 1, lambda asked, info: next(known)) as recording:
+        recording.reset()
+        for _ in range(6):
+            recording.step(np.zeros(1, np.int64))
+    assert recording.done
+    (only,) = read(tmp_path / "demos").episodes
+    assert only.actions.tolist() == [0, 1, 0]
 
 
 PIXELS = spaces.Box(0, 255, (36, 36, 1), np.uint8)
