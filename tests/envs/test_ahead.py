@@ -15,6 +15,7 @@ from tests.support.same import assert_same
 from tests.support.steps import advance, begin
 from ue_rl.bridges import MultiEnvBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.buffers import Resets
 from ue_rl.protocol.calls.parameters import randomize
@@ -253,6 +254,16 @@ def test_lessons_over_lessons_whose_next_one_is_not_known(opened: Any) -> None:
 
     asked, bridge = with_and_without(opened, lambda announces: Walks(announces=announces), prepare)
     assert bridge.resets == len(asked), "no episode was begun twice"
+
+
+def test_an_engine_that_may_be_lost_and_come_back_is_asked_ahead(opened: Any) -> None:
+    bridge = Walks()
+    env = opened(bridge, reconnect=5)
+    assert isinstance(env.transport, EnginesTransport)
+    randomized(env)
+    env.reset()
+    env.step(np.zeros((N, 1), np.float32))
+    assert sorted(bridge.inbox.ahead) == list(range(N))
 
 
 def test_actions_that_take_several_ticks(opened: Any) -> None:
