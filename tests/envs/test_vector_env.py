@@ -16,12 +16,14 @@ from gymnasium.wrappers import PassiveEnvChecker
 import ue_rl
 from tests.envs.conftest import Sampled
 from tests.harness.several import MaskedWalk
+from tests.support.games import Sum
 from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.infos import stacked
 from ue_rl.envs.vector_env import UnrealVectorEnv
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 
 N = 3
@@ -52,6 +54,14 @@ class Walk(gym.Env[Any, Any]):
 
     def _obs(self) -> Any:
         return np.array([self.total, self.steps, 1 / (1 + self.steps)], np.float32)
+
+
+class Told(Sum):
+    """Keeps the options that each env was reset with last."""
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        super().reset_envs(env_ids, seeds, options)
+        self.told = dict(zip(env_ids.tolist(), options, strict=True))
 
 
 def pair(mode: AutoresetMode) -> tuple[ue_rl.UnrealVectorEnv, SyncVectorEnv]:
@@ -380,3 +390,12 @@ def test_masks_of_envs_that_begin_an_episode_are_not_judged(mode: str) -> None:
             assert infos["action_mask"].tolist() == [[1, 1, 0], [1, 1, 0]]
     with pytest.warns(UserWarning, match="masks: env 1"):
         env.step(np.array([0, 2 if mode == "NextStep" else 1]))
+
+
+def test_options_go_to_each_env_that_is_reset() -> None:
+    game = Told(EnvSpec(1, 1, num_envs=N, features=frozenset({"OPTIONS"})))
+    env = UnrealVectorEnv(MemoryTransport(game))
+    env.reset(options={"level": 2})
+    assert game.told == {env_id: {"level": 2} for env_id in range(N)}
+    env.reset(options={"level": 3, "reset_mask": np.array([True, False, True])})
+    assert game.told == {env_id: {"level": 3} for env_id in (0, 2)}
