@@ -35,6 +35,7 @@ from tests.mutation import PLUGINS, PROFILE, Finder, Mutant
 
 CORE = ("ue_rl", "connections", "bridges", "inference")
 Reach = dict[str, dict[str, list[str]]]
+NOT_FOUND = "ERROR: not found: "
 NOTHING_RAN = "no test could be run"  # the change breaks what the tests import
 
 
@@ -180,21 +181,29 @@ def noticed(tree: Path, file: str, mutant: Mutant, tests: list[str], workers: in
 def first_failure(tree: Path, tests: list[str], workers: int) -> str:
     """Runs the tests up to the first that fails, and names it; empty if all pass."""
     chosen = tree / "chosen.txt"
-    chosen.write_text("\n".join(tests) + "\n")
+    left = tests
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *PLUGINS, "-p", "xdist.plugin"]
     command += ["-o", "addopts=--import-mode=importlib --strict-markers", "-rfE", "--tb=no", "--timeout=60"]
     if len(tests) > 40:
         command += ["-n", str(workers)]
     command.append(f"@{chosen.name}")
     environ = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    ended = subprocess.run(
-        command, cwd=tree, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if ended.returncode == 0:
-        return ""
-    for line in ended.stdout.splitlines():
-        if line.startswith(("FAILED ", "ERROR ")):
-            return line.partition(" ")[2].partition(" - ")[0]
+    while left:
+        chosen.write_text("\n".join(left) + "\n")
+        ended = subprocess.run(
+            command, cwd=tree, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if ended.returncode == 0:
+            return ""
+        for line in ended.stdout.splitlines():
+            if line.startswith(("FAILED ", "ERROR ")):
+                return line.partition(" ")[2].partition(" - ")[0]
+        # A name may hold what is another one in this copy, such as its path: pytest runs nothing then.
+        unknown = {line.rpartition("::")[2] for line in ended.stderr.splitlines() if line.startswith(NOT_FOUND)}
+        known = [test for test in left if test.partition("::")[2].partition("[")[0] not in unknown]
+        if len(known) == len(left):
+            return NOTHING_RAN
+        left = known
     return NOTHING_RAN
 
 

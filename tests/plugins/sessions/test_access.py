@@ -116,6 +116,7 @@ def test_over_grpc_nothing_at_all_is_answered_without_the_token(served: Any, tok
         ("engine", CA, None), ("engine", "", "somebody whom this side does not know"),
         ("elsewhere", CA, "of another host"), ("expired", CA, "has expired"), ("self", CA, "signed by itself"),
     ],
+    ids=["right", "unknown", "elsewhere", "expired", "self"],
 )  # fmt: skip
 def test_over_grpc_a_wrong_certificate_is_named(served: Any, cert: str, words: str, what: str | None) -> None:
     _, server = served("grpc", carrier_options=door(tls_cert=CERTS / f"{cert}.pem"))

@@ -144,6 +144,7 @@ def test_a_browsers_certificate_is_asked_for() -> None:
         (f"cert={CERTS / 'make.sh'}", "make.sh cannot be used for TLS"),
         ("cert=/no/such/file", "cannot be used for TLS"),
     ],
+    ids=["a key alone", "no certificate", "no file"],
 )
 def test_files_that_cannot_be_used(options: str, words: str) -> None:
     with pytest.raises(errors.ConfigurationError, match=words):
