@@ -35,7 +35,6 @@ from tests.mutation import PLUGINS, PROFILE, Finder, Mutant
 
 CORE = ("ue_rl", "connections", "bridges", "inference")
 Reach = dict[str, dict[str, list[str]]]
-NOT_FOUND = "ERROR: not found: "
 NOTHING_RAN = "no test could be run"  # the change breaks what the tests import
 
 
@@ -148,14 +147,24 @@ def run(tree: Path, reach: Reach, drawn: list[Change], workers: int) -> list[dic
         with (copy / "tests" / "conftest.py").open("a") as conftest:
             conftest.write(PROFILE)
         found = changes(copy)
+        there = collected(copy)
         for change in drawn:
             file, mutant = found[change]
-            tests = tests_of(reach, file, mutant.line)
+            # A name may hold the path of the tree that was traced: of one unknown name pytest would run no test at all.
+            tests = [test for test in tests_of(reach, file, mutant.line) if test in there]
             row: dict[str, Any] = {"file": file, "line": mutant.line, "change": change.text, "tests": len(tests)}
             row["noticed"] = noticed(copy, file, mutant, tests, workers)
             results.append(row)
             print(f"{row['noticed'] or 'SURVIVED'}: {file}:{mutant.line}: {change.text}"[:200], flush=True)
     return results
+
+
+def collected(tree: Path) -> set[str]:
+    """The names of all tests of the tree."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "--collect-only"]
+    environ = {**os.environ, "PYTHONPATH": str(tree)}
+    ended = subprocess.run(command, cwd=tree, env=environ, capture_output=True, text=True, check=True)
+    return {line for line in ended.stdout.splitlines() if "::" in line}
 
 
 def noticed(tree: Path, file: str, mutant: Mutant, tests: list[str], workers: int) -> str:
@@ -181,29 +190,21 @@ def noticed(tree: Path, file: str, mutant: Mutant, tests: list[str], workers: in
 def first_failure(tree: Path, tests: list[str], workers: int) -> str:
     """Runs the tests up to the first that fails, and names it; empty if all pass."""
     chosen = tree / "chosen.txt"
-    left = tests
+    chosen.write_text("\n".join(tests) + "\n")
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *PLUGINS, "-p", "xdist.plugin"]
     command += ["-o", "addopts=--import-mode=importlib --strict-markers", "-rfE", "--tb=no", "--timeout=60"]
     if len(tests) > 40:
         command += ["-n", str(workers)]
     command.append(f"@{chosen.name}")
     environ = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    while left:
-        chosen.write_text("\n".join(left) + "\n")
-        ended = subprocess.run(
-            command, cwd=tree, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-        if ended.returncode == 0:
-            return ""
-        for line in ended.stdout.splitlines():
-            if line.startswith(("FAILED ", "ERROR ")):
-                return line.partition(" ")[2].partition(" - ")[0]
-        # A name may hold what is another one in this copy, such as its path: pytest runs nothing then.
-        unknown = {line.rpartition("::")[2] for line in ended.stderr.splitlines() if line.startswith(NOT_FOUND)}
-        known = [test for test in left if test.partition("::")[2].partition("[")[0] not in unknown]
-        if len(known) == len(left):
-            return NOTHING_RAN
-        left = known
+    ended = subprocess.run(
+        command, cwd=tree, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if ended.returncode == 0:
+        return ""
+    for line in ended.stdout.splitlines():
+        if line.startswith(("FAILED ", "ERROR ")):
+            return line.partition(" ")[2].partition(" - ")[0]
     return NOTHING_RAN
 
 
