@@ -391,3 +391,11 @@ def test_short_deadlines_are_kept_over_shared_memory(slack: float) -> None:
             with pytest.raises(errors.EngineTimeout):
                 connection.receive()
             assert 0.05 <= time.monotonic() - begun < 0.05 + 0.1 * slack
+
+
+@pytest.mark.parametrize("port", [-1, 0, 65_536])
+@pytest.mark.parametrize("connection", [MultiTcpConnection, SingleTcpConnection])
+def test_what_is_no_port_is_refused(connection: Any, port: int) -> None:
+    with pytest.raises(errors.ConfigurationError, match="no such port") as caught:
+        connection("127.0.0.1", port)
+    assert (caught.value.field, caught.value.expected, caught.value.got) == ("port", "1 to 65535", port)
