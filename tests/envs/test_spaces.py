@@ -220,6 +220,20 @@ def test_wrong_parts_of_a_hybrid_action_are_named() -> None:
         writer({"move": good["move"]})
 
 
+@pytest.mark.parametrize("wrong", [0.5, 3.0, -1.0])
+@pytest.mark.parametrize(
+    "action", [ActionSpec.multi_discrete([3, 3]), ActionSpec.multi_binary(2)], ids=["choices", "flags"]
+)
+def test_choices_that_come_as_float32_are_checked_as_choices(action: ActionSpec, wrong: float) -> None:
+    writer = ActionWriter(EnvSpec(1, 2, num_envs=2, action=action))
+    fine = np.float32([[0, 1], [1, 0]])
+    assert np.array_equal(writer(fine), fine)
+    fine[1, 0] = wrong
+    with pytest.raises(ActionError) as caught:
+        writer(fine)
+    assert caught.value.env_id == 1
+
+
 def test_sb3_actions_count_from_zero() -> None:
     writer = ActionWriter(spec_of(DISCRETE, FROM_MINUS_ONE), zero_based=True)
     assert writer(np.array([0, 1, 2])).tolist() == [[-1], [0], [1]]
