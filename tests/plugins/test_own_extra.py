@@ -49,12 +49,16 @@ def distributions(requirement: str) -> set[str]:
 
 
 def lacking(extra: str) -> list[str]:
-    """The modules that are installed here and would not be with this extra alone."""
-    own = distributions(f"ue_rl[{extra}]")
+    """The modules of what any extra asks for that would not be there with this one alone.
+
+    Not those that others bring along: some carry a copy of one of them in their own folder.
+    """
+    asked = {canonicalize_name(Requirement(need).name) for need in requires("ue_rl") or []}
+    missing = asked - distributions(f"ue_rl[{extra}]")
     return sorted(
         module
         for module, owners in packages_distributions().items()
-        if module.isidentifier() and not own & {canonicalize_name(owner) for owner in owners}
+        if module.isidentifier() and {canonicalize_name(owner) for owner in owners} <= missing
     )
 
 
