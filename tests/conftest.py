@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.harness.warm_cli import WarmCli
 
 TESTS = Path(__file__).resolve().parent
+WARM_ROOT = "UE_RL_TESTS_WARM_ROOT"  # names the socket of the WarmRoot of these workers
 # Before torch is imported: with as many workers as cores, torch's threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What tests start finds tests.harness as they do, wherever it runs.
@@ -44,12 +45,34 @@ os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leav
 def pytest_configure(config: pytest.Config) -> None:
     """Signals reach the tests' processes even where the suite was started in the background or by nohup."""
     _begin_elsewhere(config)
+    _share_imports(config)
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _share_imports(config: pytest.Config) -> None:
+    """Of several workers each forks its `ue-rl` from a process of theirs all, which the first that does lets import."""
+    workers = config.getoption("numprocesses", None)
+    if hasattr(config, "workerinput") or not workers or not hasattr(os, "fork"):
+        return
+    from tests.harness.warm_cli import WarmRoot
+
+    root = WarmRoot(_imports_of_a_run())
+    os.environ[WARM_ROOT] = root.path
+    config.add_cleanup(root.close)
+
+
+def _imports_of_a_run() -> Sequence[str]:
+    from tests.harness.warm_cli import TRAINING
+
+    # Where a plug-in is tested with its own extra alone, nothing trains.
+    if importlib.util.find_spec("stable_baselines3"):
+        return TRAINING
+    return ()
 
 
 def _begin_elsewhere(config: pytest.Config) -> None:
@@ -102,11 +125,9 @@ def warm_cli() -> Iterator[WarmCli]:
     """`ue-rl` as processes forked from one that has imported torch: that import is 2 to 5 s of each test without it."""
     if not hasattr(os, "fork"):
         pytest.skip("WarmCli forks")
-    from tests.harness.warm_cli import TRAINING, WarmCli
+    from tests.harness.warm_cli import WarmCli
 
-    # Where a plug-in is tested with its own extra alone, nothing trains.
-    modules = TRAINING if importlib.util.find_spec("stable_baselines3") else ()
-    with WarmCli(modules=modules) as warm:
+    with WarmCli(modules=_imports_of_a_run(), root=os.environ.get(WARM_ROOT)) as warm:
         yield warm
 
 

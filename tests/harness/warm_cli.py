@@ -8,6 +8,11 @@
         done = cli.run_script("import sys; print(sys.argv[1])", "word", folder=tmp_path)
 
 Each process leads a session of its own, as one that was started from a terminal. POSIX only.
+
+Several test processes that need one share the import, which takes four seconds of a core and 300 MiB:
+
+    root = WarmRoot()            imports nothing until the first of them asks
+    with WarmCli(root=root.path) as cli:    in each of them
 """
 
 from __future__ import annotations
@@ -20,9 +25,12 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -39,6 +47,8 @@ TRAINING = (
     "torch._dynamo", "torch.utils.tensorboard", "matplotlib.backends.backend_agg", "matplotlib.font_manager",
     "matplotlib.figure", "imports_of_a_run",
 )  # fmt: skip
+
+ROOT = "--root"  # the first word of a process that is a WarmRoot's
 
 
 class WarmProcess:
@@ -93,22 +103,66 @@ class WarmProcess:
                 return
 
 
+def _started(words: Sequence[str], threads: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, __file__, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+    )
+
+
+class WarmRoot:
+    """A process from which each WarmCli that names it is forked, once it has imported everything. `close()` it.
+
+    It ends, too, as soon as whoever started it has ended.
+
+    Args:
+        modules: what is imported when the first WarmCli asks.
+
+    Attributes:
+        path: the Unix socket on which it waits for them. pid: its process id.
+    """
+
+    def __init__(self, modules: Sequence[str] = TRAINING) -> None:
+        self.path = os.path.join(tempfile.mkdtemp(prefix="warm-"), "root")
+        self._process = _started([ROOT, self.path, *modules], 1)
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():
+            raise RuntimeError("the process from which others are to be forked has ended; see its error output")
+
+    def close(self) -> None:
+        """Ends it; those that were forked from it go on. Idempotent."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self._process.wait(60)
+
+
 class WarmCli:
     """The process that has everything imported, and those forked from it. Use as a context manager, or `close()`.
 
     Args:
         threads: OMP_NUM_THREADS of all. modules: what is imported before the first fork.
+        root: the path of the WarmRoot whose imports it shares, instead of both.
     """
 
-    def __init__(self, threads: int = 1, modules: Sequence[str] = TRAINING) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, *modules],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
+    def __init__(self, threads: int = 1, modules: Sequence[str] = TRAINING, root: str | None = None) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        if root is None:
+            self._process = _started(modules, threads)
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._asks: IO[bytes] = self._process.stdin
+            self._answers: IO[bytes] = self._process.stdout
+        else:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.connect(root)
+            self._asks = self._socket.makefile("wb")
+            self._answers = self._socket.makefile("rb")
         self._lock = threading.Lock()
         self._runs: dict[int, WarmProcess] = {}
         self._started: WarmProcess | None = None
@@ -148,8 +202,8 @@ class WarmCli:
         with self._lock:
             self._told.clear()
             self._next = output
-            _send(self._pipe(self._process.stdin), asked)
-            if not self._told.wait(60) or self._started is None:
+            _send(self._asks, asked)
+            if not self._told.wait(100) or self._started is None:
                 raise RuntimeError("the process that has everything imported does not answer; see its error output")
             return self._started
 
@@ -174,15 +228,21 @@ class WarmCli:
             run.signal(signal.SIGKILL)
         for run in list(self._runs.values()):
             run.ended.wait(5)
-        self._pipe(self._process.stdin).close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            # On a busy machine what it has imported takes longer to be taken down; nothing of it is awaited.
-            self._process.kill()
-            self._process.wait(60)
+        self._asks.close()
+        if self._process is not None:
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                # On a busy machine what it has imported takes longer to be taken down; nothing of it is awaited.
+                self._process.kill()
+                self._process.wait(60)
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # closed before
+                self._socket.shutdown(socket.SHUT_WR)  # the reader holds the socket, too: this is its end of input
         self._reader.join(10)
-        self._pipe(self._process.stdout).close()
+        self._answers.close()
+        if self._socket is not None:
+            self._socket.close()
 
     def __enter__(self) -> Self:
         return self
@@ -190,13 +250,8 @@ class WarmCli:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @staticmethod
-    def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-        assert pipe is not None
-        return pipe
-
     def _read(self) -> None:
-        for line in self._pipe(self._process.stdout):
+        for line in self._answers:
             told = json.loads(line)
             if "started" in told:
                 assert self._next is not None
@@ -216,6 +271,32 @@ class WarmCli:
 def _send(pipe: IO[bytes], message: Mapping[str, Any]) -> None:
     pipe.write(json.dumps(message).encode() + b"\n")
     pipe.flush()
+
+
+def _share(path: str, modules: Sequence[str]) -> Mapping[str, Any]:
+    """Forks a process that serves for each connection; ends at the end of the input. Returns as `_serve` does."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    os.write(1, b"listening\n")
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that serve
+    missing = list(modules)
+    while True:
+        ready, _, _ = select.select([0, listener.fileno()], [], [])
+        if 0 in ready:
+            shutil.rmtree(os.path.dirname(path))
+            os._exit(0)
+        client, _ = listener.accept()
+        while missing:
+            importlib.import_module(missing.pop(0))
+        if os.fork() == 0:
+            os.setsid()
+            listener.close()
+            for fd in (0, 1):
+                os.dup2(client.fileno(), fd)
+            client.close()
+            return _serve(())
+        client.close()
 
 
 def _serve(modules: Iterable[str]) -> Mapping[str, Any]:
@@ -324,4 +405,7 @@ def _run_script(text: str | None, path: str | None) -> None:
 
 
 if __name__ == "__main__":
-    _run(_serve(sys.argv[1:]))
+    if sys.argv[1:2] == [ROOT]:
+        _run(_share(sys.argv[2], sys.argv[3:]))
+    else:
+        _run(_serve(sys.argv[1:]))

@@ -23,6 +23,7 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.windows
 @pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is not installed")
 @pytest.mark.parametrize("source", ["ue_rl/protocol/text/_kernels.c", "ue_rl/protocol/memory/_sync.c"])
 def test_it_compiles_without_a_warning(headers: Path, source: str, tmp_path: Path) -> None:

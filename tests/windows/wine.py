@@ -31,6 +31,7 @@ _MISSING = [name for name in (GCC, GXX) if shutil.which(name) is None]
 if WINE is None:
     _MISSING.append("wine64")
 MARKS = [
+    pytest.mark.windows,
     pytest.mark.skipif(sys.platform == "win32", reason="Windows needs no Wine"),
     pytest.mark.skipif(bool(_MISSING), reason=f"not installed: {', '.join(_MISSING)}"),
     pytest.mark.timeout(300),  # the first program waits for Wine to make its C: drive

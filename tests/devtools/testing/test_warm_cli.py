@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.harness.warm_cli import WarmCli
+from tests.harness.warm_cli import WarmCli, WarmRoot
+from tests.support.waiting import eventually
 from ue_rl.devtools.testing import Leftovers
 
 if sys.platform == "win32":
@@ -89,3 +91,28 @@ def test_close_kills_what_runs(tmp_path: Path) -> None:
         warm.close()
         assert run.wait(1) == -9
         warm.close()
+
+
+def test_several_share_one_import_and_outlive_it(tmp_path: Path) -> None:
+    with Leftovers():
+        root = WarmRoot(modules=["ue_rl.cli.serve"])
+        with WarmCli(root=root.path) as first, WarmCli(root=root.path) as second:
+            runs = [cli.start(SERVE, output=tmp_path / f"{n}") for n, cli in enumerate((first, second))]
+            for run in runs:
+                assert run.wait_for(r"tcp://\S+")
+                assert os.getsid(run.pid) == run.pid
+            root.close()
+            root.close()
+            assert not Path(root.path).exists()
+            first.close()
+            assert runs[0].wait(1) == -9
+            assert second.start(["--version"], output=tmp_path / "last").wait() == 0
+            runs[1].signal(signal.SIGINT)
+            assert runs[1].wait() == 0
+
+
+def test_a_root_ends_with_who_started_it(tmp_path: Path) -> None:
+    text = "import os; from tests.harness.warm_cli import WarmRoot; print(WarmRoot([]).pid, flush=True); os._exit(1)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    eventually(lambda: not psutil.pid_exists(int(done.stdout)))
