@@ -163,7 +163,8 @@ class ActionCheck:
 
     def _count_illegal(self, inbox: ActionBatch, states: StepBuffers) -> None:
         if self._mask_at is not None:  # in nearly every tick all are legal, and few array operations show it
-            flags = inbox.actions.astype(np.int64)
+            with np.errstate(invalid="ignore"):  # in the row of an env that takes no step anything may stand
+                flags = inbox.actions.astype(np.int64)
             flags += self._mask_at
             if states.masks.take(flags, mode="clip").all():
                 return

@@ -124,6 +124,13 @@ class BaseTransport(Carrier):
         assert self._spec is not None
         return self._spec
 
+    @property
+    def awaited_rows(self) -> int:
+        """Rows that were asked and are not answered yet; 0 between two requests."""
+        if self._session.state is not ConnectionPhase.ASKED:
+            return 0
+        return int(np.count_nonzero(self.buffers.pending))
+
     def connect(self) -> EnvSpec:
         """See Transport.connect."""
         if self._spec is None:

@@ -91,6 +91,13 @@ class EnginesTransport(BaseTransport):
         """Each engine now, for people."""
         return [part.facts for part in self._parts]
 
+    @property
+    def awaited_rows(self) -> int:
+        """See BaseTransport; of an engine that is lost nothing is awaited."""
+        if self._at_once:  # all engines were asked in one go, behind the backs of their transports
+            return self._shape[0]
+        return sum(part.transport.awaited_rows for part in self._parts if part.transport is not None)
+
     def latencies(self, engine: int) -> NDArray[np.float64]:
         """Seconds from a step's request to this engine's answer, of its last 1024 steps, oldest first."""
         self._once.part_ways(self._parts)

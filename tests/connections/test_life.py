@@ -69,28 +69,6 @@ def ones(value: float = 1.0) -> Any:
 
 
 @every_carrier
-def test_an_action_that_is_refused_costs_nothing(carrier: str) -> None:
-    """Nothing was sent: the deployed plugin would need a new Play for a new connection."""
-    with playing(carrier, Sum()) as connection:
-        begin(connection)
-        assert totals(connection) == [1] * N
-        for bad in (float("nan"), float("inf")):
-            for env in range(N):
-                actions = ones()
-                actions[env] = bad
-                with pytest.raises(errors.ActionError, match="not a finite number") as caught:
-                    connection.send_actions(actions)
-                assert (caught.value.env_id, caught.value.fault) == (env, "policy")
-        with pytest.raises(errors.ActionError, match="a wrong dtype or shape"):
-            connection.send_actions(ones()[:1])
-        with pytest.raises(errors.UnexpectedMessage, match="nothing was asked"):
-            connection.receive()
-        assert totals(connection, 2) == [3] * N
-        assert begin(connection, [1]).obs[1, 0] == 0
-        assert totals(connection) == [4, 1]
-
-
-@every_carrier
 def test_options_that_are_no_json_cost_nothing_and_numpy_is_written(carrier: str) -> None:
     bridge = Sum()
     with playing(carrier, bridge) as connection:

@@ -17,7 +17,6 @@ from tests.support.steps import advance, begin
 from ue_rl.bridges import MultiAgentBridge, run_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.calls.asking import EngineCalls
-from ue_rl.protocol.calls.parameters import Randomizer, randomize
 from ue_rl.protocol.spec import AgentGroup, EnvSpec, EnvType
 from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
@@ -47,64 +46,6 @@ def opener() -> Iterator[Opener]:
 def gravities(transport: Transport) -> list[float]:
     calls = EngineCalls(transport)
     return [calls.get_parameters(["gravity"], env)["gravity"] for env in range(N)]
-
-
-@pytest.mark.parametrize("carrier", CARRIERS)
-@pytest.mark.parametrize(
-    ("values", "kind", "said"),
-    [
-        ({"gravity": 20.5}, errors.ConfigurationError, "gravity.*0 to 20.*20.5"),
-        ({"gravity": float("nan")}, errors.ConfigurationError, "gravity.*0 to 20.*nan"),
-        ({"mass": 1.0}, errors.UnsupportedByEngine, "no such parameter.*expected gravity; got mass"),
-        ({"gravity": "heavy"}, errors.ConfigurationError, "gravity.*0 to 20.*heavy"),
-    ],
-)
-def test_a_parameter_that_the_game_cannot_take_is_refused_before_anything_is_sent(
-    opener: Opener, carrier: str, values: Mapping[str, Any], kind: type[errors.UeRlError], said: str
-) -> None:
-    transport: Any = opener(carrier)
-    begin(transport)
-    drawn: list[Mapping[str, Any]] = [{"gravity": 1.0}] * (N - 1) + [values]
-    transport.draw_parameters = lambda env: drawn[env]
-    with pytest.raises(kind, match=f"(?s){said}") as caught:
-        transport.reset()
-    assert (caught.value.env_id, caught.value.field) == (3, "SET")
-    with pytest.raises(kind, match=said):
-        transport.send_actions(np.ones((N, 1), np.float32), [1, 3])
-    assert gravities(transport) == pytest.approx([9.8] * N)
-    drawn[3] = {"gravity": 2.0}
-    assert advance(transport, resets=[3]).obs[:, 2].tolist() == [1, 1, 1, 0]
-    assert gravities(transport) == pytest.approx([9.8, 9.8, 9.8, 2.0])
-
-
-@pytest.mark.parametrize("carrier", CARRIERS)
-def test_a_refused_request_draws_nothing(opener: Opener, carrier: str) -> None:
-    transport = opener(carrier)
-    randomizer = randomize(transport, {"gravity": (1, 2)}, seed=1)
-    assert randomizer is not None
-    expected = Randomizer(transport.spec, {"gravity": (1, 2)}, 1)
-    for env in range(N):
-        expected(env)
-    begin(transport)
-    wrong = np.ones((N, 1), np.float32)
-    wrong[0] = np.nan
-    for _ in range(3):
-        for actions in (wrong, np.ones((N, 2), np.float32), np.ones((N, 1))):
-            with pytest.raises(errors.ActionError):
-                transport.send_actions(actions, [1, 3])
-        with pytest.raises(errors.ConfigurationError):
-            transport.send_actions(wrong, [1, N])
-        with pytest.raises(errors.ConfigurationError, match="OPTIONS"):
-            transport.reset([1, 3], options=[{}, {"a": object()}])
-        with pytest.raises(errors.ConfigurationError, match="seed"):
-            transport.reset([1, 3], seeds=[1, -1])
-    assert randomizer.values == expected.values
-    assert randomizer.generators() == expected.generators()
-    wrong[0], wrong[1] = 1, np.nan  # of an env that is reset anything may stand there
-    assert advance(transport, wrong, [1, 3]).obs[:, 2].tolist() == [1, 0, 1, 0]
-    expected(1)
-    expected(3)
-    assert gravities(transport) == pytest.approx([expected.values[env]["gravity"] for env in range(N)])
 
 
 class Broken(Walk):

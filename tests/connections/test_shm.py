@@ -132,18 +132,6 @@ def test_one_trainer_at_a_time_and_the_next_is_served() -> None:
         assert host.host.sessions == 3
 
 
-def test_seeds_and_options_need_their_feature() -> None:
-    bridge = Sum(features=frozenset({"SEED", "OPTIONS"}))
-    with run_shm_in_thread(bridge) as host, SharedMemoryConnection(host.name) as connection:
-        begin(connection, [0, 2], [7, None], [None, {"level": 3}])
-        assert bridge.told == [([0, 2], [7, None], [None, {"level": 3}])]
-    with run_shm_in_thread(Sum()) as host, SharedMemoryConnection(host.name) as connection:
-        for wrong in ({"seeds": [1] * N}, {"options": [{"a": 1}] * N}):
-            with pytest.raises(errors.UnsupportedByEngine, match="FEATURES="):
-                connection.reset(**wrong)  # type: ignore[arg-type]
-        begin(connection)
-
-
 def test_an_engine_with_a_loop_of_its_own_ticks_the_host() -> None:
     with ShmHost(Sum()) as host:
         stop = threading.Event()

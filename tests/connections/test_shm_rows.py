@@ -113,19 +113,6 @@ def test_without_masks_there_is_no_region() -> None:
 # -- steps and resets in one request
 
 
-def test_a_request_may_hold_steps_and_resets(connect: Any) -> None:
-    game = Sum()
-    connection = connect(game)
-    advance(connection)
-    assert advance(connection, 1, resets=[1, 3]).obs[:, 0].tolist() == [2, 0, 2, 0]
-    assert game.told[-1] == ([1, 3], [None, None], [None, None])
-    assert connection.buffers.rewards.tolist() == [1, 0, 1, 0]
-    assert advance(connection).obs[:, 0].tolist() == [3, 1, 3, 1], "then everybody steps again"
-    connection.draw_parameters = lambda env: None
-    assert advance(connection, 1, resets=np.array([2])).obs[:, 0].tolist() == [4, 2, 0, 2]
-    assert advance(connection, 1, resets=range(N)).obs[:, 0].tolist() == [0] * N
-
-
 def test_rows_of_envs_that_are_reset_may_hold_anything(connect: Any) -> None:
     connection = connect(Sum())
     given = actions(MASKED)
@@ -136,15 +123,6 @@ def test_rows_of_envs_that_are_reset_may_hold_anything(connect: Any) -> None:
         connection.send_actions(given, [1])
     assert caught.value.env_id == 3
     assert advance(connection).obs[:, 0].tolist() == [2, 1, 2, 2], "nothing of the refused request was sent"
-
-
-def test_a_seed_of_before_does_not_come_again(connect: Any) -> None:
-    game = Sum()
-    connection = connect(game)
-    begin(connection, [0, 2], seeds=[5, None], options=[None, {"a": 1}])
-    assert game.told[-1] == ([0, 2], [5, None], [None, {"a": 1}])
-    advance(connection, 1, [0, 2])
-    assert game.told[-1] == ([0, 2], [None, None], [None, None])
 
 
 @pytest.mark.parametrize("may_give", [True, False])

@@ -20,8 +20,7 @@ from tests.harness.engines.shm_faulty import ShmFaultyEngine
 from tests.support.clocks import SLICE_MS, once
 from tests.support.listening import engine, nobody
 from tests.support.steps import advance, begin
-from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
-from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
+from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection
 from ue_rl.connections.tcp.link import Link, dial
 from ue_rl.devtools.testing import Fault, FaultKind, PluginStandIn
 from ue_rl.protocol.spec import EnvSpec
@@ -190,13 +189,6 @@ def test_the_wrong_class_for_the_engine_says_which_to_use() -> None:
             SingleTcpConnection(game.host, game.port, timeout=5).connect()
 
 
-def test_nothing_works_before_connect() -> None:
-    connection = MultiTcpConnection("127.0.0.1", 1)
-    for use in (lambda: connection.spec, connection.reset, connection.receive):
-        with pytest.raises(errors.ConnectionUnusable, match="not open yet"):
-            use()
-
-
 def test_partial_batches_in_any_order_and_split_anywhere() -> None:
     def play(listener: socket.socket, client: socket.socket) -> None:
         client.sendall(MULTI.encode() + b"\n")
@@ -356,29 +348,6 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         ours = socket.create_connection(listening.getsockname())
         return ours, listening.accept()[0]
-
-
-@pytest.mark.parametrize("kind", ["shared", "per_env", "shm"])
-def test_requests_that_cannot_be_are_refused_before_anything_is_sent(kind: str) -> None:
-    """The caller's mistake costs no session."""
-    bridge = GymnasiumBridge("Pendulum-v1", 3)
-    with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
-        options: Any = {"transport": "shm"} if kind == "shm" else {"channel": kind}
-        with contextlib.closing(open_engine("127.0.0.1", server.port, timeout=5, **options)) as connection:
-            begin(connection, None, [1, None, 2**63 - 1])
-            for env_ids in ([3], [-1], [0, 0], [], [0.5]):
-                with pytest.raises(errors.ConfigurationError, match=r"cannot be reset.*0 to 2, each once"):
-                    connection.reset(env_ids)  # type: ignore[arg-type]
-            for seed in (-1, 2**63, 0.5, "7"):
-                with pytest.raises(errors.ConfigurationError, match=r"invalid seed.*2\*\*63 - 1"):
-                    connection.reset(None, [None, seed, None])  # type: ignore[list-item]
-            good = np.zeros((3, 1), np.float32)
-            for wrong in (good.astype(np.int32), good.astype(np.float64), good[:2], good.T, good.ravel(), None):
-                with pytest.raises(errors.ActionError, match=r"float32 \(3, 1\)"):
-                    connection.send_actions(wrong)  # type: ignore[arg-type]
-            with pytest.raises(errors.ActionError, match="contiguous"):
-                connection.send_actions(np.zeros((3, 2), np.float32)[:, :1])
-            assert advance(connection, good).obs.shape == (3, 3)
 
 
 def test_short_deadlines_are_kept_over_shared_memory(slack: float) -> None:

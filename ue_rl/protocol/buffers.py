@@ -26,8 +26,9 @@ class StepBuffers:
         rewards: float32 [num_rows].
         dones: uint8 [num_rows]; 1 = the episode is over, for whatever reason.
         truncated: uint8 [num_rows]; 1 = it is over by a limit only, not by a terminal state.
-        pending: uint8 [num_rows]; not 0 = an answer of this row is awaited (2: an agent's that need not come, because
-            it may not be there). The decoder accepts only awaited rows.
+        pending: uint8 [num_rows]; while a request is under way not 0 = an answer of this row is awaited (2: an agent's
+            that need not come, because it may not be there). The decoder accepts only awaited rows. Between two
+            requests it means nothing: over shared memory it stays as it was asked.
         masks: uint8 [num_rows, mask_size]; 1 = this choice is legal now. mask_size is 0 where the engine sends none.
         present: uint8 [num_rows]; 1 = this agent was there in its env's last answer; without agents always 1.
         image: uint8 [num_rows, *image shape]; None where there are no images.

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
 from ue_rl.connections.engines.lifecycle import LifeState
@@ -161,7 +160,7 @@ class RunNumbers(BaseCallback):
         if self._engine is not None:
             here = max(0, self.num_timesteps - self.first)  # the trainer may be between the two
             metrics.exchanged(self._engine.engine_spec, here)
-            metrics.gauge("ue_rl_queue", int(np.count_nonzero(self._engine.transport.buffers.pending)))
+            metrics.gauge("ue_rl_queue", self._engine.transport.awaited_rows)
 
 
 class EngineNumbers(BaseCallback):
