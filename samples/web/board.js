@@ -47,7 +47,7 @@ export async function show(game, { draw, shape, narrow, stepsPerSecond = 30, onP
   const curve = [];
   let paint = colours();
   let told = "";
-  let before = { time: performance.now(), steps: game.steps };
+  let before = { time: performance.now(), steps: game.played.steps };
 
   function say(state, text) {
     document.documentElement.dataset.state = state;
@@ -111,15 +111,15 @@ export async function show(game, { draw, shape, narrow, stepsPerSecond = 30, onP
 
   function count() {
     const now = performance.now();
-    at("speed").textContent = Math.round(((game.steps - before.steps) * 1000) / (now - before.time)).toLocaleString("en");
-    at("steps").textContent = game.steps.toLocaleString("en");
-    if (game.returns.length) {
-      const mean = game.returns.reduce((sum, x) => sum + x) / game.returns.length;
+    at("speed").textContent = Math.round(((game.played.steps - before.steps) * 1000) / (now - before.time)).toLocaleString("en");
+    at("steps").textContent = game.played.steps.toLocaleString("en");
+    if (game.played.returns.length) {
+      const mean = game.played.returns.reduce((sum, x) => sum + x) / game.played.returns.length;
       at("return").textContent = mean.toFixed(1);
-      if (game.steps > before.steps) curve.push(mean);
+      if (game.played.steps > before.steps) curve.push(mean);
       if (curve.length > POINTS) for (let i = 1; i < curve.length; i++) curve.splice(i, 1); // every second one
     }
-    before = { time: now, steps: game.steps };
+    before = { time: now, steps: game.played.steps };
     drawCurve();
   }
 

@@ -290,13 +290,13 @@ export function player(bridge, policy) {
         const [reward, terminated, truncated] = bridge.calculateRewardForEnv(envId);
         returns[envId] += reward;
         if (terminated || truncated) {
-          bridge.returns.push(returns[envId]);
-          if (bridge.returns.length > 100) bridge.returns.shift();
+          bridge.played.returns.push(returns[envId]);
+          if (bridge.played.returns.length > 100) bridge.played.returns.shift();
           over.push(envId);
           begin(envId);
         }
       }
-      bridge.steps += numEnvs;
+      bridge.played.steps += numEnvs;
       policy.reset(over);
     },
   };

@@ -67,10 +67,8 @@ export class MultiEnvBridge {
   stepsPerSecond: number;
   /** A person has stopped it: steps wait, and so does the trainer, as long as its timeout is. */
   halted: boolean;
-  /** Steps of all envs so far. */
-  readonly steps: number;
-  /** Returns of the last 100 episodes. */
-  readonly returns: number[];
+  /** Steps of all envs so far; returns of the last 100 episodes. */
+  readonly played: { steps: number; returns: number[] };
   handleResetForEnv(envId: number, given: Reset): void;
   handleResponseActionsForEnv(envId: number, actions: number[]): void;
   createStateStringForEnv(envId: number): ArrayLike<number>;

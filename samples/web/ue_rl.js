@@ -119,8 +119,8 @@ function mixed(word) {
  * @property {Random[]} random a generator for each env; a trainer's seed starts it anew before handleResetForEnv
  * @property {number} stepsPerSecond for watching: no more requests for steps are answered a second; 0: all at once
  * @property {boolean} halted a person has stopped it: steps wait, and so does the trainer, as long as its timeout is
- * @property {number} steps steps of all envs so far
- * @property {number[]} returns of the last 100 episodes, as they ended
+ * @property {{steps: number, returns: number[]}} played steps of all envs so far; returns of the last 100 episodes, as
+ *   they ended
  */
 export class MultiEnvBridge {
   /**
@@ -137,14 +137,17 @@ export class MultiEnvBridge {
    * @param {number} [spec.renderFps] pictures a second of a film
    */
   constructor(spec) {
-    this.spec = { numEnvs: 1, actSpace: "BOX(-1:1)", features: ["SEED", "TRUNC"], parameters: {}, ...spec };
-    this.numEnvs = this.spec.numEnvs;
-    requireCounts({ obsSize: this.spec.obsSize, actSize: this.spec.actSize, numEnvs: this.numEnvs });
-    this.random = Array.from({ length: this.numEnvs }, (_, envId) => new Random(envId));
+    const whole = { numEnvs: 1, actSpace: "BOX(-1:1)", features: ["SEED", "TRUNC"], parameters: {}, ...spec };
+    const { numEnvs } = whole;
+    requireCounts({ obsSize: whole.obsSize, actSize: whole.actSize, numEnvs });
+    const random = Array.from({ length: numEnvs }, (_, envId) => new Random(envId));
+    const played = { steps: 0, returns: [] };
+    // A game that has something else by one of these names hears of it in its own line, and not as a broken session.
+    for (const [name, value] of Object.entries({ spec: whole, numEnvs, random, played })) {
+      Object.defineProperty(this, name, { value, enumerable: true });
+    }
     this.stepsPerSecond = 0;
     this.halted = false;
-    this.steps = 0;
-    this.returns = [];
     this._running = new Float64Array(this.numEnvs); // returns of the episodes that run
     this._infos = new Map();
     this._values = Array.from({ length: this.numEnvs }, () =>
@@ -303,8 +306,9 @@ export class MultiEnvBridge {
   _count(envId, reward, over) {
     this._running[envId] += reward;
     if (!over) return;
-    this.returns.push(this._running[envId]);
-    if (this.returns.length > RETURNS) this.returns.shift();
+    const { returns } = this.played;
+    returns.push(this._running[envId]);
+    if (returns.length > RETURNS) returns.shift();
   }
 
   _set(settings, envId) {
@@ -687,7 +691,7 @@ export class Session {
     const begun = [];
     for (const envId of ids) {
       const over = rows.add(envId, true);
-      bridge.steps += 1;
+      bridge.played.steps += 1;
       if (over && this._next.has(envId)) begun.push(envId);
     }
     const answers = [rows.message()];
@@ -746,7 +750,7 @@ export class Session {
     for (const [envId, ask] of asks) {
       const [row, over] = bridge._answer(envId, Boolean(ask.action));
       rows.push(row);
-      if (ask.action) bridge.steps += 1;
+      if (ask.action) bridge.played.steps += 1;
       if (over && this._next.has(envId)) begun.push(envId);
     }
     const answers = [rows.join("||") + number];
@@ -934,7 +938,7 @@ export function play(bridge, options = {}) {
       const [reward, terminated, truncated] = bridge.calculateRewardForEnv(envId);
       env.steps += 1;
       env.sum += reward;
-      bridge.steps += 1;
+      bridge.played.steps += 1;
       const over = Boolean(terminated || truncated);
       bridge._count(envId, reward, over);
       const ended = terminated ? ", done" : truncated ? ", truncated" : "";

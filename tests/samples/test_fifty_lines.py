@@ -7,7 +7,6 @@ import os
 import re
 import runpy
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from _pytest.mark.structures import ParameterSet
 import ue_rl
 from samples.fifty_lines.stairs import Stairs
 from tests.samples import building
+from tests.support.listening import free_port
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools import check as compliance
@@ -71,8 +71,7 @@ of_each_language = pytest.mark.parametrize("name", [*map(_param, MAKERS)])
 @contextmanager
 def running(name: str) -> Iterator[str]:
     """The engine's URL."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    port = free_port()
     command = [word.replace("PORT", str(port)) for word in MAKERS[name]()]
     with tempfile.TemporaryDirectory() as home:  # Godot writes its settings there
         environment = {**os.environ, "HOME": home, "PYTHONPATH": str(ROOT)}

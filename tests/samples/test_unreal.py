@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 import ue_rl
 from tests.samples import building
 from tests.samples.programs import running
+from tests.support.listening import free_port
 from ue_rl.devtools import check as compliance
 from ue_rl.system.errors import EngineDisconnected
 
@@ -358,8 +359,7 @@ def test_a_port_that_is_taken_is_tried_again(host: Path) -> None:
 
 @needs_compiler
 def test_two_components_with_one_port_are_named(host: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     words = [host, "carts", "twin", f"-UERLPort={port}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1

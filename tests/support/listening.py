@@ -4,8 +4,24 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+
+from ue_rl.connections.launching import ports
+
+_CHOSEN: deque[ports.ReservedPort] = deque()
+
+
+def free_port() -> int:
+    """A port on which nobody listens.
+
+    Not one of those that the system hands out (port 0): on a busy machine somebody else has it before it is used.
+    """
+    if len(_CHOSEN) == 64:  # each is an open file, and the tests that had the oldest have ended
+        _CHOSEN.popleft().release()
+    _CHOSEN.append(ports.find())
+    return _CHOSEN[-1].number
 
 
 @contextmanager

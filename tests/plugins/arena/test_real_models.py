@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib.util
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.listening import free_port
 from ue_rl.plugins.arena import AgentArena, LLMAgentBehavior
 from ue_rl.plugins.arena.backends import LlamaBackend, OpenAIBackend
 from ue_rl.plugins.arena.scenes import Foraging
@@ -36,8 +36,7 @@ def model() -> Path:
 
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]  # free a moment ago
+    port = free_port()
     command = [sys.executable, "-m", "llama_cpp.server", "--model", str(model), "--host", "127.0.0.1", "--port",
                str(port), "--n_ctx", "2048"]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

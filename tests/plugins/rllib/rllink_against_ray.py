@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from ray.rllib.env.external.rllink import RLlink
 
 from tests.plugins.rllib.equations import cart_pole, pendulum
 from tests.plugins.rllib.rllink.judge import Judge
+from tests.support.listening import free_port
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spaces.gymnasium import tree_of
 
@@ -90,8 +90,7 @@ class CheckingServer(EnvRunnerServerForExternalInference):  # type: ignore[misc]
 def server_of(kind: Any, env: str, **training: Any) -> Any:
     """An Algorithm that waits for a client on `algorithm.env_runner.port`."""
     made = gym.make(env)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     config = kind().environment(
         observation_space=made.observation_space,
         action_space=made.action_space,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ import gymnasium
 import ue_rl
 from tests.plugins.sessions.game import Endless
 from tests.plugins.sessions.test_grpc import Status
+from tests.support.listening import free_port
 from tests.support.steps import begin
 from tests.support.waiting import eventually
 from ue_rl.connections.dialling import open_transport
@@ -59,8 +59,7 @@ def test_a_reset_of_some_with_options(served: Any) -> None:
 
 
 def test_the_client_says_who_is_not_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     with pytest.raises(errors.EngineUnreachable, match="ue-rl sessions"):
         open_transport(f"grpc://127.0.0.1:{port}", num_envs=2)
     with pytest.raises(errors.ConfigurationError):
@@ -260,8 +259,7 @@ async def test_play_needs_a_session(served: Any) -> None:
 
 
 async def test_a_session_that_cannot_be_made_is_refused_as_it_begins() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     client = SessionClient(f"grpc://127.0.0.1:{port}", timeout=2.0)
     with pytest.raises(errors.EngineUnreachable):
         await client.__aenter__()

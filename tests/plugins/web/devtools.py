@@ -10,7 +10,8 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-from tests.plugins.web.pages import chromium, free_port
+from tests.plugins.web.pages import chromium
+from tests.support.listening import free_port
 from tests.support.waiting import eventually
 
 

@@ -47,12 +47,6 @@ if RUNTIMES is None:
 needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node here")
 
 
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 class Quiet(SimpleHTTPRequestHandler):
     """Says nothing of what it is asked for."""
 

@@ -25,11 +25,11 @@ from tests.plugins.web.pages import (
     Page,
     chromium,
     dial,
-    free_port,
     knock,
     needs_node,
     process,
 )
+from tests.support.listening import free_port
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
 from ue_rl.plugins.web.page_port import PagePort, PortSetup

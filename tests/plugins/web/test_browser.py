@@ -20,7 +20,8 @@ from click.testing import CliRunner
 
 import ue_rl
 import ue_rl.cli.train as train_command
-from tests.plugins.web.pages import CHROMIUM, WEB, Page, free_port
+from tests.plugins.web.pages import CHROMIUM, WEB, Page
+from tests.support.listening import free_port
 from tests.support.waiting import eventually
 from ue_rl.cli.train import train
 from ue_rl.connections.dialling import open_transport

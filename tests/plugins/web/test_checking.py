@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.plugins.web.pages import CHROMIUM, WEB, chromium, free_port, in_chromium, in_node, needs_node, node
+from tests.plugins.web.pages import CHROMIUM, WEB, chromium, in_chromium, in_node, needs_node, node
 from tests.support.descriptors import many_are_open
+from tests.support.listening import free_port
 from ue_rl.cli.init import init
 from ue_rl.devtools import check as compliance
 from ue_rl.devtools.check import CheckReport, Options, Verdict

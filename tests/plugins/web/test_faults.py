@@ -17,7 +17,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from tests.plugins.web.pages import CONFIG, Page, Play, dial, free_port, knock, well_behaved
+from tests.plugins.web.pages import CONFIG, Page, Play, dial, knock, well_behaved
+from tests.support.listening import free_port
 from tests.support.waiting import eventually
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport

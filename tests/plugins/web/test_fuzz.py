@@ -20,7 +20,8 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from tests.plugins.web.pages import NODE, free_port, knock, needs_node
+from tests.plugins.web.pages import NODE, knock, needs_node
+from tests.support.listening import free_port
 from ue_rl.connections.tcp.link import Link
 from ue_rl.connections.tcp.numbers import AnswerNumbers
 from ue_rl.devtools.check.garbage import mutate

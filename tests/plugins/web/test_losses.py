@@ -21,7 +21,8 @@ pytest.importorskip("stable_baselines3", reason="the extra train is not installe
 
 import ue_rl
 from tests.plugins.web.devtools import DevTools, watched
-from tests.plugins.web.pages import CHROMIUM, CONFIG, WEB, Page, free_port, needs_node, node
+from tests.plugins.web.pages import CHROMIUM, CONFIG, WEB, Page, needs_node, node
+from tests.support.listening import free_port
 from tests.support.waiting import eventually
 from ue_rl.connections.dialling import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv

@@ -17,7 +17,8 @@ import pytest
 
 import ue_rl
 from tests.docs.blocks import labelled
-from tests.plugins.web.pages import NODE, ROOT, WEB, free_port, needs_node, node
+from tests.plugins.web.pages import NODE, ROOT, WEB, needs_node, node
+from tests.support.listening import free_port
 from tests.support.waiting import eventually
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
@@ -296,7 +297,7 @@ def test_heuristic_mode_plays_without_a_trainer(tmp_path: Path) -> None:
         const game = new Count({{ obsSize: 1, actSize: 1, obsNames: ["x"] }});
         const playing = play(game, {{ stepsPerSecond: 200, onSeen: (env, text) => {{
           lines.push(text);
-          if (lines.length === 4) {{ console.log(JSON.stringify([lines, game.returns])); playing.close(); }}
+          if (lines.length === 4) {{ console.log(JSON.stringify([lines, game.played.returns])); playing.close(); }}
         }} }});
         """
     )
@@ -343,3 +344,27 @@ def test_numbers_are_short_and_the_float32_that_was_meant(tmp_path: Path) -> Non
     assert max(map(len, usual)) <= 17
     assert sum(map(len, usual)) / len(usual) < 12
     assert texts[-3:] == ["0.1", "0.33333334", "1000000"]
+
+
+def test_a_game_cannot_take_a_name_of_the_bridge_for_something_else() -> None:
+    assert NODE is not None
+    text = """
+const { MultiEnvBridge } = await import(process.argv[1]);
+for (const name of ["random", "spec", "numEnvs", "played"]) {
+  class Game extends MultiEnvBridge {
+    constructor() {
+      super({ obsSize: 1, actSize: 1 });
+      this[name] = [];
+    }
+  }
+  try {
+    new Game();
+  } catch (error) {
+    console.log(error.name, error.message);
+  }
+}
+"""
+    words = [NODE, "--input-type=module", "-e", text, str(WEB / "ue_rl.js")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    named = re.findall(r"^TypeError .*'(\w+)'", done.stdout, re.MULTILINE)
+    assert named == ["random", "spec", "numEnvs", "played"], done.stdout

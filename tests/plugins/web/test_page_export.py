@@ -159,7 +159,7 @@ def test_the_page_of_browser_md(tmp_path: Path) -> None:
     game = labelled("docs/browser.md", "js game").rpartition("connect(")[0]
     agent = labelled("docs/browser.md", "js agent").replace("else connect(game);", "else connect(game);\n")
     made = "const game = new Walk({ obsSize: 1, actSize: 1, numEnvs: 4 });\n"
-    told = "setInterval(() => document.body.append(String(game.steps > 8)), 500);\n"
+    told = "setInterval(() => document.body.append(String(game.played.steps > 8)), 500);\n"
     (tmp_path / "game").mkdir()
     script = f'<script type="module">{game}{agent.replace("const policy", made + "const policy", 1)}{told}</script>'
     (tmp_path / "game" / "index.html").write_text(f"<!doctype html><head><title>Walk</title></head><body>{script}")

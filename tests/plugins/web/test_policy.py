@@ -313,7 +313,7 @@ def test_a_game_is_played_without_a_trainer(tmp_path: Path) -> None:
 const game = new Carts(4);
 const playing = player(game, await Policy.load(words[0]));
 for (let i = 0; i < 150; i++) await playing.step();
-console.log(game.steps, game.returns.length >= 4);"""
+console.log(game.played.steps, game.played.returns.length >= 4);"""
     assert in_node(text, str(tmp_path / "a.onnx")) == ["600 true"]
 
 

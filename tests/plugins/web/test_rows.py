@@ -16,7 +16,8 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection
 
-from tests.plugins.web.pages import NODE, WEB, Page, Play, free_port, needs_node, node
+from tests.plugins.web.pages import NODE, WEB, Page, Play, needs_node, node
+from tests.support.listening import free_port
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.recording import RecordingTransport, Trace, replay_trainer

@@ -20,7 +20,8 @@ pytest.importorskip("stable_baselines3", reason="the extra train is not installe
 import torch
 from stable_baselines3 import PPO
 
-from tests.plugins.web.pages import CHROMIUM, NODE, WEB, chromium, free_port, node, process
+from tests.plugins.web.pages import CHROMIUM, NODE, WEB, chromium, node, process
+from tests.support.listening import free_port
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv

@@ -23,7 +23,8 @@ pytest.importorskip("stable_baselines3", reason="the extra train is not installe
 
 from gymnasium import spaces
 
-from tests.plugins.web.pages import CHROMIUM, NODE, ROOT, RUNTIMES, WEB, chromium, free_port, in_runtimes, node, served
+from tests.plugins.web.pages import CHROMIUM, NODE, ROOT, RUNTIMES, WEB, chromium, in_runtimes, node, served
+from tests.support.listening import free_port
 from tests.support.models import make
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.web.pages import free_port
+from tests.support.listening import free_port
 from ue_rl.connections.dialling import address_of, open_transport
 from ue_rl.plugins.web.page_port import PagePort, PortSetup
 from ue_rl.plugins.web.site import Site

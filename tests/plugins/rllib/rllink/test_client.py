@@ -13,6 +13,7 @@ import pytest
 
 from tests.harness.several import Walk
 from tests.plugins.rllib.rllink.server import RLlinkFault, RLlinkServer
+from tests.support.listening import free_port
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.plugins.rllib.rllink.client import RLlinkClient
 from ue_rl.plugins.rllib.rllink.messages import ServerConfig
@@ -104,8 +105,7 @@ def test_only_the_first_message_has_what_is_collected_before_learning() -> None:
 
 
 def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     for wait in (0.0, 0.3):
         with pytest.raises(LearnerUnreachable, match="no RLlink server listens"):
             RLlinkClient(walk(1), port=port, timeout=1.0, wait=wait).connect()
