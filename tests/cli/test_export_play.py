@@ -182,7 +182,7 @@ def test_play_refuses_the_same_numbers_in_another_order(models: Path, tmp_path: 
         assert "expected x at 0; got angle at 0" in str(refused(command))
 
 
-@pytest.mark.parametrize("config", [{}, {"env": "CartPole-v1"}, {"engine": "COMMAND"}, {"url": "URL"}])
+@pytest.mark.parametrize("config", [{}, {"engine": "COMMAND"}, {"url": "URL"}])
 def test_a_run_plays_where_it_was_trained(models: Path, tmp_path: Path, config: dict[str, str]) -> None:
     shutil.copy(models / "model.zip", tmp_path)
     command = f"{sys.executable} -m ue_rl serve --env CartPole-v1 --num-envs {{num_envs}} --port {{port}}"

@@ -108,7 +108,8 @@ def test_a_newer_file_that_needs_masks_does_not_take_over_from_one_that_does_not
 
 
 @pytest.mark.parametrize(("masks", "takes", "needs"), [
-    (None, True, True), ("required", True, True), ("optional", True, False), ("none", False, False),
+    (None, True, True), ("optional", True, False), ("none", False, False),
+    pytest.param("required", True, True, marks=pytest.mark.exhaustive),
 ])  # fmt: skip
 def test_the_command_line_says_whether_masks_are_optional(
     masks: str | None, takes: bool, needs: bool, model: Any, tmp_path: Path

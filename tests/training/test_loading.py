@@ -34,7 +34,7 @@ from ue_rl.training.loading import (
 )
 from ue_rl.training.options import TrainOptions
 
-# What each hyperparameter is changed to from a tiny model's own, so that 32 steps of learning show it.
+# What each hyperparameter is changed to from a tiny model's own, so that 16 steps of learning (DQN: 48) show it.
 _ROLLOUT = {"n_steps": 8, "batch_size": 8}
 _REPLAY = {"learning_starts": 8, "batch_size": 8, "buffer_size": 200, "train_freq": 1}
 BASE: dict[str, dict[str, Any]] = {
@@ -100,7 +100,7 @@ def learnt(kind: Any, algo: str, path: Path, **arguments: Any) -> Any:
     with closing(make_env(algo)) as env:
         model = load_model(kind, path, env, TrainOptions(algo=algo, device="cpu"), **arguments)
         env.seed(3)
-        model.learn(48 if "dqn" in algo else 32, reset_num_timesteps="learning_starts" in arguments)
+        model.learn(48 if "dqn" in algo else 16, reset_num_timesteps="learning_starts" in arguments)
     return model
 
 

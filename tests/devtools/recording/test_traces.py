@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.protocol.traces.file import MessageKind, frame
 from ue_rl.system.errors import CommandFailed, ReplayInvalid, UeRlError
 
-ROOT = Path(__file__).parents[3]
 SPEC = EnvSpec(2, 1, num_envs=3, features=frozenset({"SEED", "TRUNC", "INFO", "OPTIONS"}))
 
 
@@ -256,16 +255,23 @@ def test_a_cut_or_damaged_trace_plays_to_its_last_whole_message(path: Path) -> N
     assert len(seen) >= 7
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a trainer")
 def test_what_a_killed_trainer_has_recorded_is_played_to_the_bit(path: Path) -> None:
-    script = (
-        "from tests.devtools.recording.test_traces import *\n"
-        f"steps(RecordingTransport(MemoryTransport(Counter()), {str(path)!r}), 10**9)"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT) as trainer:
+    trainer = os.fork()
+    if trainer == 0:
         try:
-            eventually(lambda: path.exists() and path.stat().st_size > 10_000, seconds=120)
+            env, draw = begun(RecordingTransport(MemoryTransport(Counter()), path))
+            while True:
+                env.step(draw())
+                sleep(0.001)
         finally:
-            trainer.kill()
+            os._exit(1)
+    try:
+        eventually(lambda: path.exists() and path.stat().st_size > 10_000, seconds=120)
+    finally:
+        os.kill(trainer, signal.SIGKILL)
+        _, status = os.waitpid(trainer, 0)
+    assert os.WIFSIGNALED(status)
     trace = Trace(path)
     assert replay_trainer(trace, MemoryTransport(Counter())).env_steps > 100
     assert "cut off" in trace.end

@@ -367,7 +367,8 @@ def test_a_run_with_learnt_rewards_is_resumed_bit_by_bit(
     def run(name: str, timesteps: int, **more: Any) -> Any:
         options = TrainOptions(
             timesteps=timesteps, url=cartpole, seed=1, log_dir=str(tmp_path), run_id=name, export=False,
-            hyperparameters={"n_steps": 32, "batch_size": 64, "learning_rate": 1e-3, "clip_range": 0.2}, device="cpu",
+            hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 2, "learning_rate": 1e-3, "clip_range": 0.2},
+            device="cpu",
             **{rewards: str(cart_pole) if rewards == "gail" else 0.5},
         )  # fmt: skip
         train(options, **more)

@@ -99,15 +99,15 @@ def test_zero_minutes_are_no_minutes(tmp_path: Path) -> None:
     ],
 )
 def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str, asked: int) -> None:
-    env = env_of("sac", Frail)
-    autosave, model = begun("sac", env, tmp_path / "parts")
+    env = env_of("dqn", Frail)
+    autosave, model = begun("dqn", env, tmp_path / "parts")
     cast(Frail, env.transport).break_after(asked, what)
     with pytest.raises(errors.EngineDisconnected):
         model.learn(192, callback=autosave)
     assert autosave.last is not None
     assert "the engine is gone" in autosave.last.facts["reason"]
     assert autosave.last.facts["exact"]
-    assert differ(learn("sac", env_of("sac"), tmp_path / "parts", total=192), whole("sac", 192)) == []
+    assert differ(learn("dqn", env_of("dqn"), tmp_path / "parts", total=192), whole("dqn", 192)) == []
 
 
 @needs_signals

@@ -27,7 +27,7 @@ from ue_rl.training.saving.autosave import AutoSave
 from ue_rl.training.saving.resuming import write_replay_buffer
 
 N, ROWS = 2, 10
-IN_EACH_RUN = (("sac", (91, 100)), ("her", (200,)))
+IN_EACH_RUN = (("dqn", (91, 100)), ("her", (200,)))
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 DICT = spaces.Dict({"a": BOX, "b": spaces.Box(0, 255, (2, 2), np.uint8)})
 ACTION = spaces.Box(-1, 1, (2,), np.float32)
@@ -140,7 +140,7 @@ def test_a_checkpoint_writes_what_is_filled_and_the_newest_alone_keeps_it(tmp_pa
     env = UnrealVecEnv(MemoryTransport(GymnasiumBridge(Wide, 8)))
     autosave = AutoSave(tmp_path, save_freq=600, signals=False)
     autosave.resume(SAC, env)
-    model = SAC("MlpPolicy", env, learning_starts=1 << 30, device="cpu", seed=1)
+    model = SAC("MlpPolicy", env, learning_starts=1 << 30, device="cpu", seed=1, policy_kwargs={"net_arch": [8]})
     model.learn(1_500, callback=autosave)
     began = time.process_time()
     assert autosave.save() is not None
@@ -163,7 +163,7 @@ def test_a_checkpoint_writes_what_is_filled_and_the_newest_alone_keeps_it(tmp_pa
     ("name", "stops"),
     [
         pytest.param(name, stops, marks=() if (name, stops) in IN_EACH_RUN else pytest.mark.exhaustive)
-        for name in ("sac", "her")
+        for name in ("sac", "dqn", "her")
         for stops in ((50, 130), (91, 100), (200,))
     ],
 )
