@@ -60,7 +60,9 @@ logger = logging.getLogger(__name__)
 
 RATIO = 4.0  # two kernels that add up in other orders differ by a small factor in the most that they are off by
 LIMIT = 0.01 / RATIO
-_CHUNKS = ((1000, 256), (1 << 62, 64))  # rows per call, by the numbers of an observation: images are large
+# Rows per call, by the numbers of an observation: a call costs as much as hundreds of small rows; images are large.
+_CHUNKS = ((100, 1024), (1000, 256), (1 << 62, 64))
+_AGENTS = 256  # per time step of a recurrent policy: with more of them the steps would be too few
 _UNIT = 2.0**-24
 _REPEATED = 1e-3  # of the largest number: far more than threads that add up in another order differ by
 _TIE_UNITS = 16.0  # by so many units of 1 the softmax or sigmoid before a choice may round two scores together
@@ -133,6 +135,8 @@ class Verifier:
         if chunk is None:
             size = sum(leaf.size for leaf in self.plan.leaves)
             chunk = next(rows_per_call for limit, rows_per_call in _CHUNKS if size < limit)
+            if any(port.role == STATE for port in self.plan.inputs):
+                chunk = min(chunk, _AGENTS)
         fixed = self.runtime.fixed_batch
         if fixed is not None:  # every call takes so many rows, or a multiple of them
             chunk = max(fixed, chunk // fixed * fixed)
