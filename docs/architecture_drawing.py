@@ -49,20 +49,22 @@ WINGS = (
 )
 
 
-def nodes_that_run(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those under `if TYPE_CHECKING`."""
+def statements_that_run(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements but those under `if TYPE_CHECKING`, with their `except` and `case`; no expression holds one."""
     waiting = [tree]
     while waiting:
-        for node in ast.iter_child_nodes(waiting.pop()):
-            if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-                continue
-            yield node
-            waiting.append(node)
+        within = waiting.pop()
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for node in getattr(within, block, []):
+                if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+                    continue
+                yield node
+                waiting.append(node)
 
 
 def modules(file: Path) -> Iterator[str]:
     """The modules that a file imports, wherever in it."""
-    for node in nodes_that_run(ast.parse(file.read_text("utf-8"))):
+    for node in statements_that_run(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.util
+import logging
 import os
 import signal
 import sys
@@ -96,6 +97,17 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+        _join_the_loggers_of_torch()
+
+
+def _join_the_loggers_of_torch() -> None:
+    """They hand on what they log, as others do.
+
+    Else pytest would give its handlers to each of them and take them away again, in all parts of each test.
+    """
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.split(".")[0] == "torch":
+            logger.propagate = True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -34,6 +34,7 @@ neither are methods that a subclass overrides.
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -41,6 +42,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.support.trees import statements_in, walked, without_collecting
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("bridges", "connections", "inference")  # links of the same names in ue_rl
@@ -58,6 +61,12 @@ SETTERS = {"setattr", "delattr", "setitem", "delitem", "__setattr__", "__delattr
 OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 DATA = (ast.BinOp, ast.Compare, ast.Dict, ast.JoinedStr, ast.List, ast.ListComp)  # values that nobody calls
 PATCHES = {"object", "multiple", "dict"}
+# Without one of these no line can count: what replaces, and assignments to attributes (first and last name). As ruff
+# writes them, these have a space before the sign, and arguments have none.
+PRIVATE = re.compile(r"\b_[^\W_]\w*")
+MEANS = re.compile(r"\b(?:setattr|delattr|setitem|delitem|__setattr__|__delattr__|__dict__|del|patch|vars)\b")
+ASSIGNED = re.compile(r"(?:(?<![\w.])(\w+)(?:\.\w+)*)?\.(\w+)(?=(?:[:,)\]][^=\n]*)? (?:[-+*/%&|^@]|//|\*\*|<<|>>)?= )")
+IMPORTS_OF = re.compile(r"^\s*(?:from|import)\b[^(\n]*(?:\([^)]*\))?", re.MULTILINE)
 TEXTS = {"getattr", "hasattr", "setattr", "delattr", "attrgetter", "object", "patch"}  # take a name as a text
 
 
@@ -69,7 +78,8 @@ class Names(NamedTuple):
     """What the library defines.
 
     Attributes:
-        private: of each private name the folders that define it, such as "protocol/text".
+        private: of each private name that stands anywhere in the tests the folders that define it, such as
+            "protocol/text"; of other names perhaps not all.
         methods: names of methods that are no properties.
     """
 
@@ -78,7 +88,15 @@ class Names(NamedTuple):
 
 
 def nodes_of(path: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    return walked(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def pieces(text: str) -> Iterator[tuple[ast.stmt, str]]:
+    """Each statement of a file that stands in no other, and its text."""
+    lines = text.splitlines()
+    for statement in ast.parse(text).body:
+        first = min([statement.lineno, *(mark.lineno for mark in getattr(statement, "decorator_list", []))])
+        yield statement, "\n".join(lines[first - 1 : statement.end_lineno])
 
 
 def defined(nodes: list[ast.AST]) -> Iterator[str]:
@@ -125,18 +143,24 @@ def helpers() -> set[str]:
 def library() -> Names:
     private: dict[str, set[str]] = defaultdict(set)
     methods: set[str] = set()
+    asked = {name for path in (ROOT / "tests").rglob("*.py") for name in PRIVATE.findall(path.read_text("utf-8"))}
     for room in ("ue_rl", *ROOMS):
         for path in sorted((ROOT / room).rglob("*.py")):
             if any(parent.is_symlink() for parent in path.parents):
                 continue
             folder = path.parent.relative_to(ROOT).as_posix().removeprefix("ue_rl/")
-            nodes = nodes_of(path)
-            for name in {*defined(nodes), *slots(nodes)}:
-                if is_private(name):
-                    private[name].add(folder)
-            for node in nodes:
-                if isinstance(node, ast.ClassDef):
-                    methods.update(methods_of(node))
+            source = path.read_text(encoding="utf-8")
+            if "class " not in source and asked.isdisjoint(PRIVATE.findall(source)):
+                continue
+            for statement, text in pieces(source):
+                for node in statements_in(statement):
+                    if isinstance(node, ast.ClassDef):
+                        methods.update(methods_of(node))
+                if not asked.isdisjoint(PRIVATE.findall(text)):
+                    nodes = walked(statement)
+                    for name in {*defined(nodes), *slots(nodes)}:
+                        if is_private(name):
+                            private[name].add(folder)
     return Names(private, methods)
 
 
@@ -376,18 +400,35 @@ class Found(NamedTuple):
     replaced: list[str]
 
 
+def may_count(text: str, names: set[str]) -> bool:
+    """Whether a text may hold a line that counts: most need not be looked through; `names`: what its file imports."""
+    if MEANS.search(text) or not library().private.keys().isdisjoint(PRIVATE.findall(text)):
+        return True
+    for found in ASSIGNED.finditer(text):
+        if found[1] in names or (found[2] in library().methods and found[1] not in {"self", "cls"}):
+            return True
+    return False
+
+
 def found_in(text: str, folder: str) -> Found:
     """Args:
     folder: of the test, below tests: "protocol/text".
     """
-    tree = ast.parse(text)
-    statements = [list(ast.walk(statement)) for statement in tree.body]
-    nodes = [node for inside in statements for node in inside]
+    names = {name for statement in IMPORTS_OF.findall(text) for name in re.findall(r"\w+", statement)}
+    if not may_count(text, names):
+        return Found([], [], [])
+    looked_through = []
+    nodes: list[ast.AST] = []
+    for statement, its_text in pieces(text):
+        inside = walked(statement)
+        nodes += inside
+        if may_count(its_text, names):
+            looked_through.append(inside)
     whole = Origins(nodes)
     ours = helpers() | {name for name in defined(nodes) if is_private(name)}
     private: dict[int, str] = {}
     changes: list[int] = []
-    for inside in statements:  # a name is one thing in each function
+    for inside in looked_through:  # a name is one thing in each function
         origins = Origins(inside, whole)
         private.update(private_lines(inside, origins, ours))
         changes += replaced(inside, origins)
@@ -404,10 +445,11 @@ def found_in(text: str, folder: str) -> Found:
 @cache
 def counts() -> dict[str, Found]:
     found = {}
-    for path in sorted((ROOT / "tests").rglob("*.py")):
-        if path != Path(__file__).resolve():
-            folder = path.parent.relative_to(ROOT / "tests").as_posix().removeprefix(".")
-            found[str(path.relative_to(ROOT))] = found_in(path.read_text(encoding="utf-8"), folder)
+    with without_collecting():
+        for path in sorted((ROOT / "tests").rglob("*.py")):
+            if path != Path(__file__).resolve():
+                folder = path.parent.relative_to(ROOT / "tests").as_posix().removeprefix(".")
+                found[str(path.relative_to(ROOT))] = found_in(path.read_text(encoding="utf-8"), folder)
     return found
 
 

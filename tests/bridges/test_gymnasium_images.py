@@ -206,7 +206,11 @@ def test_spaces_without_one_image_are_refused(space: spaces.Space[Any]) -> None:
     [
         pytest.param("CnnPolicy", pixels(36, 40, 1), marks=pytest.mark.exhaustive),
         ("CnnPolicy", pixels(3, 36, 40)),
-        ("MultiInputPolicy", spaces.Dict({"obs": NUMBERS, "image": pixels(36, 40, 3)})),
+        pytest.param(
+            "MultiInputPolicy",
+            spaces.Dict({"obs": NUMBERS, "image": pixels(36, 40, 3)}),
+            marks=pytest.mark.exhaustive,
+        ),
     ],
     ids=["hwc", "chw", "dict"],
 )

@@ -176,7 +176,7 @@ def test_a_stalling_peer_loses_and_doubles_nothing(upgraded: bool) -> None:
         from soak_shm import Counting
     finally:
         sys.path.pop(0)
-    steps = 4000
+    steps = 1500
     with hosted(Counting(), upgraded) as (engine, _):
         code = (
             "import sys; sys.path.insert(0, sys.argv[2])\nfrom soak_shm import soak\n"

@@ -111,25 +111,29 @@ def needs(*programs: str) -> None:
             pytest.skip(f"{program} is not installed")
 
 
-@pytest.mark.parametrize("block", of("cpp"), ids=str)
-def test_cpp_compiles(block: Block, tmp_path: Path) -> None:
+def test_cpp_compiles(tmp_path: Path) -> None:
+    """All blocks in one file, which reads the header once; the compiler names the page and the line."""
     needs("g++")
     source = tmp_path / "page.cpp"
-    source.write_text(whole(block))
+    places = {block: f'#line {block.line + 1} "{block.page}"\n' for block in of("cpp")}
+    source.write_text("\n".join(whole(block, place + block.text) for block, place in places.items()))
     includes = [f"-I{folder}" for folder in (SAMPLES / "cpp", STAND_INS / "unreal_stand_in")]
     building.compiled(["g++", "-std=c++17", "-fsyntax-only", *includes, source])
 
 
-@pytest.mark.parametrize("block", of("csharp"), ids=str)
-def test_csharp_compiles(block: Block, tmp_path: Path) -> None:
+def test_csharp_compiles(tmp_path: Path) -> None:
+    """Each block in a file and a namespace of its own; the compiler names the page and the line."""
     needs("mcs")
-    source = tmp_path / "Page.cs"
-    source.write_text(whole(block))
+    sources = []
+    for number, block in enumerate(of("csharp")):
+        sources.append(tmp_path / f"Page{number}.cs")
+        place = f'#line {block.line + 1} "{block.page}"\n'
+        sources[-1].write_text(f"namespace Page{number} {{\n{whole(block, place + block.text)}\n}}\n")
     sides = [
         SAMPLES / "unity" / f"UeRl{name}.cs" for name in ("Bridge", "Heuristic", "Behaviour", "Sensors", "Physics")
     ]
     stand_ins = [STAND_INS / "unity" / "UnityEngineStandIn.cs", *(STAND_INS / "sensors").glob("*.cs")]
-    building.compiled(["mcs", "-target:library", f"-out:{tmp_path / 'page.dll'}", *sides, *stand_ins, source])
+    building.compiled(["mcs", "-target:library", f"-out:{tmp_path / 'page.dll'}", *sides, *stand_ins, *sources])
 
 
 @pytest.mark.parametrize("block", of("gdscript"), ids=str)

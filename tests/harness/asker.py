@@ -11,7 +11,8 @@ from tests.harness.telling import CHOICES, told
 from ue_rl.protocol.text.calls import write_time_scale
 from ue_rl.protocol.transport import Transport
 
-REQUESTS = 120
+REQUESTS = 60
+REQUESTS_WITH_LOSSES = 120
 
 
 class Asker:
@@ -129,7 +130,8 @@ class Asker:
         assert not infos, "infos of envs that were not asked"
 
 
-def judge(transport: Transport, seed: int, requests: int = REQUESTS, strike: Callable[[], object] | None = None) -> Any:
+def judge(transport: Transport, seed: int, strike: Callable[[], object] | None = None) -> Any:
+    requests = REQUESTS if strike is None else REQUESTS_WITH_LOSSES
     asker = Asker(transport, seed, strike)
     asker.play(requests)
     assert asker.rows >= requests

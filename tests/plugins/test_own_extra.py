@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from importlib.util import find_spec
 
@@ -48,6 +49,16 @@ def distributions(requirement: str) -> set[str]:
     return found
 
 
+@cache
+def modules() -> dict[str, set[str]]:
+    """Of each module that is installed the projects that have it: looking through all of them takes a while."""
+    return {
+        module: {canonicalize_name(owner) for owner in owners}
+        for module, owners in packages_distributions().items()
+        if module.isidentifier()
+    }
+
+
 def lacking(extra: str) -> list[str]:
     """The modules of what any extra asks for that would not be there with this one alone.
 
@@ -55,11 +66,7 @@ def lacking(extra: str) -> list[str]:
     """
     asked = {canonicalize_name(Requirement(need).name) for need in requires("ue_rl") or []}
     missing = asked - distributions(f"ue_rl[{extra}]")
-    return sorted(
-        module
-        for module, owners in packages_distributions().items()
-        if module.isidentifier() and {canonicalize_name(owner) for owner in owners} <= missing
-    )
+    return sorted(module for module, owners in modules().items() if owners <= missing)
 
 
 def test_what_an_extra_lacks_is_known() -> None:

@@ -6,7 +6,7 @@ import os
 
 from hypothesis import settings
 
-_EACH_RUN = 100
+_EACH_RUN = 200
 
 
 def examples(count: int, each_run: int = _EACH_RUN) -> settings:

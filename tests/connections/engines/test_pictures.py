@@ -62,7 +62,7 @@ class Withdrawn(ShmUpgrader):
         return super().offer(bridge) if self.offers == 1 else None
 
 
-@pytest.mark.parametrize("transport", ["shm", "auto"])
+@pytest.mark.parametrize("transport", [pytest.param("shm", marks=pytest.mark.exhaustive), "auto"])
 def test_what_a_lost_engine_had_mapped_goes_at_once(transport: str, no_collector: None) -> None:
     before = len(mapped())
     with run_in_process(small, upgrader=ShmUpgrader()) as engine:

@@ -1,22 +1,21 @@
-"""Engines that are a few lines of Python, started without `site`, and what stands in for a connection to them."""
+"""Engines that are a few lines of Python, started without `site`."""
 
 from __future__ import annotations
 
 import os
-import socket
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import psutil
 import pytest
 
+from tests.connections.launching.standing_in import Dialled, python
 from tests.support.waiting import eventually
-from ue_rl.connections.engines.lifecycle import Change, Life, LifeState
+from ue_rl.connections.engines.lifecycle import LifeState
 from ue_rl.connections.launching.engine import LaunchedEngine
-from ue_rl.system.errors import EngineDisconnected, EngineUnreachable
+from ue_rl.system.errors import EngineDisconnected
 
 # argv: a token that tells this test's processes from all others, the port
 SERVES = """
@@ -46,50 +45,12 @@ def engine_pid(token: str) -> int:
     return next(p.pid for p in processes_with(token) if p.pid not in watching)
 
 
-def python(code: str, *words: str) -> list[str]:
-    return [sys.executable, "-S", "-E", "-c", code, *words]
-
-
-class Dialled:
-    """A connected socket in the place of a transport."""
-
-    num_envs = 2
-    kept: ClassVar[list[Dialled]] = []  # else a test that drops one would hang up
-
-    def __init__(self, url: str) -> None:
-        host, _, port = url.removeprefix("tcp://").rpartition(":")
-        self.url = url
-        try:
-            self.sock = socket.create_connection((host.strip("[]"), int(port)), timeout=10)
-        except OSError as error:
-            raise EngineUnreachable("nothing listens") from error
-        self.kept.append(self)
-
-    def connect(self) -> Dialled:
-        return self
-
-    def close(self) -> None:
-        self.sock.close()
-
-
-class Listened(Life):
-    """A life that writes down its states."""
-
-    def __init__(self) -> None:
-        self.states: list[LifeState] = []
-        self.changes: list[Change] = []
-        super().__init__(0, self._take)
-
-    def _take(self, change: Change) -> None:
-        self.states.append(change.after)
-        self.changes.append(change)
-
-
 def processes_with(token: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.status() != psutil.STATUS_ZOMBIE and any(token in word for word in process.cmdline()):
+            named = any(token in word for word in process.cmdline())
+            if named and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:
             continue

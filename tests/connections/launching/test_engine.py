@@ -20,15 +20,13 @@ from tests.connections.launching.conftest import (
     QUIET,
     SERVES,
     STARTED,
-    Dialled,
-    Listened,
     engine_pid,
     gone,
     keepers,
     lock_of,
     processes_with,
-    python,
 )
+from tests.connections.launching.standing_in import Dialled, Listened, python
 from tests.support.waiting import eventually
 from ue_rl.connections.engines.lifecycle import LifeState as S
 from ue_rl.connections.launching.engine import LaunchedEngine

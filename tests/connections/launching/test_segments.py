@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.connections.launching.conftest import Listened, keepers, processes_with
+from tests.connections.launching.conftest import keepers, processes_with
+from tests.connections.launching.standing_in import Listened
 from tests.support.waiting import eventually
 from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.lifecycle import LifeState

@@ -17,13 +17,11 @@ import pytest
 from tests.connections.launching.conftest import (
     SERVES,
     STARTED,
-    Dialled,
-    Listened,
     engine_pid,
     gone,
     processes_with,
-    python,
 )
+from tests.connections.launching.standing_in import Dialled, Listened, python
 from ue_rl.connections.engines.lifecycle import LifeState as S
 from ue_rl.connections.launching import ports
 from ue_rl.connections.launching.engine import LaunchedEngine

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 TRAINER = """
 import os, signal, sys, time
 from pathlib import Path
-from tests.connections.launching.conftest import Dialled, Listened, python
+from tests.connections.launching.standing_in import Dialled, Listened, python
 from ue_rl.connections.launching.engine import LaunchedEngine
 
 def start(token, code):
@@ -163,7 +163,13 @@ def test_ctrl_c_reaches_the_trainer_alone(token: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("then", "code"), [("", 0), ("raise ValueError('a mistake')", 1), ("os.abort()", -6), ("os._exit(5)", 5)]
+    ("then", "code"),
+    [
+        ("", 0),
+        ("raise ValueError('a mistake')", 1),
+        pytest.param("os.abort()", -6, marks=pytest.mark.exhaustive),
+        ("os._exit(5)", 5),
+    ],
 )
 def test_every_way_out(token: str, then: str, code: int) -> None:
     with trainer(token, then) as process:
@@ -174,7 +180,7 @@ def test_every_way_out(token: str, then: str, code: int) -> None:
         eventually(lambda: not processes_with(token))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.exhaustive)])
 def test_signals_that_end_it(token: str, number: int) -> None:
     with trainer(token, "wait()") as process:
         process.send_signal(number)

@@ -150,6 +150,7 @@ def test_an_episode_is_the_same(carrier: Callable[..., Episode], needs: str | No
     assert got == expected
 
 
+@pytest.mark.exhaustive  # that the rows are the same is tried in each run
 def test_a_policy_that_learns_over_grpc_is_the_one_that_learns_over_text(served: Any) -> None:
     pytest.importorskip("stable_baselines3")
     from stable_baselines3 import PPO

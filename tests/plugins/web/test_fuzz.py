@@ -33,7 +33,7 @@ from ue_rl.protocol.text import Codec
 from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system.errors import UeRlError
 
-FEW = 600  # in each run of the tests
+FEW = 300  # in each run of the tests
 MANY = 100_000
 GROWTH = 2 << 20  # bytes
 COUNTS = [FEW, pytest.param(MANY, marks=[pytest.mark.exhaustive, pytest.mark.timeout(1800)])]

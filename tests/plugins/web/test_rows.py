@@ -556,7 +556,7 @@ def episodes(transport: Any) -> list[Any]:
 
 
 @needs_node
-@pytest.mark.parametrize("name", ["everything", "quiet"])
+@pytest.mark.parametrize("name", [pytest.param("everything", marks=pytest.mark.exhaustive), "quiet"])
 def test_masks_infos_and_episodes_asked_ahead_are_those_of_text(name: str) -> None:
     """`everything` has an INFO in each step, whose answers are text; `quiet` in a few."""
     with game(name, "text") as transport:

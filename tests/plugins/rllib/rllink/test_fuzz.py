@@ -20,7 +20,7 @@ def guard() -> Guard:
     return Guard()
 
 
-@pytest.mark.parametrize("each", [400, pytest.param(1000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("each", [200, pytest.param(1000, marks=pytest.mark.exhaustive)])
 def test_no_message_does_harm(guard: Guard, each: int) -> None:
     pytest.importorskip("onnx", reason="files of policies are made by the extra train")
     targets = rllink_targets(guard)
