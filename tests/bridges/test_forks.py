@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -109,3 +111,21 @@ def test_a_number_that_means_something_else_by_now_is_left_alone() -> None:
         if not child:
             os._exit(stat.S_ISSOCK(os.fstat(number).st_mode))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_a_socket_may_have_the_number_of_standard_input() -> None:
+    """As in a daemon, which has closed that."""
+    text = (
+        "import os, socket, stat\n"
+        "from ue_rl.system.forks import leave_to_parent\n"
+        "os.close(0)\n"
+        "sock = socket.socket()\n"
+        "assert sock.fileno() == 0\n"
+        "leave_to_parent(sock)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os._exit(stat.S_ISSOCK(os.fstat(0).st_mode))\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.stdout == "0\n", done.stderr

@@ -139,6 +139,12 @@ def test_whole_steps_are_asked_and_answered_in_one_go(carrier: str, features: Se
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
+def test_two_engines_are_asked_in_one_go(carrier: str) -> None:
+    with engines(carrier, [Odd(3, 0), Odd(3, 3)]) as transport:
+        begun(transport)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
 def test_an_engine_that_takes_longer_than_a_slice_is_waited_for(carrier: str) -> None:
     bridges = odd()
     with engines(carrier, bridges) as transport:

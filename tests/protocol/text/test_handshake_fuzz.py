@@ -63,6 +63,16 @@ def test_pythons_own_spelling_of_numbers_is_refused(key: str) -> None:
         decode_handshake(f"CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE;VERSION=1;{key}".encode())
 
 
+@pytest.mark.parametrize(("digits", "fits"), [(18, True), (19, False)])
+def test_an_integer_has_18_digits_at_most(digits: int, fits: bool) -> None:
+    text = f"CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE;VERSION={'1'.zfill(digits)}".encode()
+    if fits:
+        assert decode_handshake(text).version == 1
+        return
+    with pytest.raises(HandshakeError, match="VERSION"):
+        decode_handshake(text)
+
+
 def test_a_bound_beyond_float32_is_none() -> None:
     spec = decode_handshake(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE;VERSION=1;OBS_SPACE=BOX(0:1e39)")
     assert spec.obs_high == (float("inf"),)
