@@ -351,6 +351,7 @@ def _become(asked: Mapping[str, Any]) -> None:
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as in a terminal, though the tests run under nohup
     for target, path in enumerate((os.devnull, asked["output"], asked["errors"])):
         fd = os.open(path, os.O_WRONLY | os.O_APPEND if target else os.O_RDONLY)
         os.dup2(fd, target)

@@ -93,6 +93,19 @@ def test_close_kills_what_runs(tmp_path: Path) -> None:
         warm.close()
 
 
+def test_it_is_hung_up_on_though_who_starts_it_is_not(tmp_path: Path) -> None:
+    """As where the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with WarmCli(modules=[]) as warm:
+            run = warm.start(SERVE, output=tmp_path / "out")
+            assert run.wait_for(r"tcp://\S+")
+            run.signal(signal.SIGHUP)
+            assert run.wait() == 128 + signal.SIGHUP
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_several_share_one_import_and_outlive_it(tmp_path: Path) -> None:
     with Leftovers():
         root = WarmRoot(modules=["ue_rl.cli.serve"])
