@@ -34,8 +34,18 @@ def of_a_mistake(way: str) -> CheckReport:
     return of_engine(way, TIMING, Options(timeout=2.0), channel="SHARED")
 
 
+def of_nagle(way: str) -> CheckReport:
+    """On a busy machine the 40 ms drown now and then in what all answers take, and then nothing is said."""
+    result = of_a_mistake(way)
+    for _ in range(4):
+        if result.mistakes:
+            break
+        result = of_a_mistake(way)
+    return result
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="acknowledgements cannot be asked for elsewhere")
-@pytest.mark.ahead(job=of_a_mistake)
+@pytest.mark.ahead(job=of_nagle)
 @pytest.mark.parametrize("way", ["nagle:two-writes", pytest.param("nagle:newline", marks=pytest.mark.exhaustive)])
 def test_nagle_is_recognised(way: str, result: CheckReport) -> None:
     assert result.mistakes == ["nagle"], result
