@@ -31,6 +31,18 @@ def test_a_group_is_a_transport_of_as_many_envs_as_it_has_agents() -> None:
     assert begin(group).obs[:, :2].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]]
 
 
+def test_rows_are_awaited_of_all_agents_of_the_engine() -> None:
+    world = World(spec_of(3, {"striker": 2}), lives(4, 4))
+    group = GroupTransport(world)
+    begin(group)
+    assert group.awaited_rows == 0
+    group.send_actions(np.zeros((6, 2), np.float32))
+    world.buffers.pending[:] = 1
+    assert group.awaited_rows == 6
+    group.receive()
+    assert group.awaited_rows == 0
+
+
 def test_agents_that_end_together_are_like_envs() -> None:
     world = World(spec_of(2, {"a": 2}), lives(2, 2))
     env = GroupVecEnv(world)

@@ -273,6 +273,12 @@ class GroupTransport(Transport):
         """See Transport.commands."""
         return self.transport.commands
 
+    @property
+    def awaited_rows(self) -> int:
+        """Rows of the whole engine that were asked and are not answered yet."""
+        rows: int = self.transport.awaited_rows  # type: ignore[attr-defined]  # any that train makes has it
+        return rows
+
     def fail(self, reason: object) -> None:
         """See Transport.fail."""
         self.transport.fail(reason)
