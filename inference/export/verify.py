@@ -62,7 +62,7 @@ RATIO = 4.0  # two kernels that add up in other orders differ by a small factor 
 LIMIT = 0.01 / RATIO
 # Rows per call, by the numbers of an observation: a call costs as much as hundreds of small rows; images are large.
 _CHUNKS = ((100, 1024), (1000, 256), (1 << 62, 64))
-_AGENTS = 256  # per time step of a recurrent policy: with more of them the steps would be too few
+_ROWS_WITH_STATE = 256  # per call of a policy with state, whose rows go on from call to call: more rows, fewer calls
 _UNIT = 2.0**-24
 _REPEATED = 1e-3  # of the largest number: far more than threads that add up in another order differ by
 _TIE_UNITS = 16.0  # by so many units of 1 the softmax or sigmoid before a choice may round two scores together
@@ -136,7 +136,7 @@ class Verifier:
             size = sum(leaf.size for leaf in self.plan.leaves)
             chunk = next(rows_per_call for limit, rows_per_call in _CHUNKS if size < limit)
             if any(port.role == STATE for port in self.plan.inputs):
-                chunk = min(chunk, _AGENTS)
+                chunk = min(chunk, _ROWS_WITH_STATE)
         fixed = self.runtime.fixed_batch
         if fixed is not None:  # every call takes so many rows, or a multiple of them
             chunk = max(fixed, chunk // fixed * fixed)

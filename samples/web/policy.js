@@ -263,11 +263,7 @@ export function player(bridge, policy) {
       `the game has ${obsSize} -> ${actSize} numbers, the policy ${policy.obsSize} -> ${policy.actSize}: another game's?`,
     );
   }
-  const returns = new Float64Array(numEnvs);
-  const begin = (envId) => {
-    bridge.handleResetForEnv(envId, { seed: null, options: null });
-    returns[envId] = 0;
-  };
+  const begin = (envId) => bridge._begin(envId, { seed: null, options: null, settings: null });
   for (let envId = 0; envId < numEnvs; envId++) begin(envId);
   return {
     async step() {
@@ -288,10 +284,9 @@ export function player(bridge, policy) {
       }
       for (let envId = 0; envId < numEnvs; envId++) {
         const [reward, terminated, truncated] = bridge.calculateRewardForEnv(envId);
-        returns[envId] += reward;
-        if (terminated || truncated) {
-          bridge.played.returns.push(returns[envId]);
-          if (bridge.played.returns.length > 100) bridge.played.returns.shift();
+        const ended = Boolean(terminated || truncated);
+        bridge._count(envId, reward, ended);
+        if (ended) {
           over.push(envId);
           begin(envId);
         }
