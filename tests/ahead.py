@@ -23,8 +23,9 @@ class Ahead:
     def __init__(self, tests: Sequence[pytest.Item]) -> None:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
         context = multiprocessing.get_context(method)
-        # imported once, not by each process
-        context.set_forkserver_preload(["ue_rl.devtools.check", "tests.harness.engines.mistaken"])
+        # Imported once, not by each process. The package `check` itself imports its modules when they are asked for.
+        jobs = {getattr(job, "func", job).__module__ for job in map(_job, tests) if job is not None}
+        context.set_forkserver_preload(["ue_rl.devtools.check.running", *sorted(jobs)])
         self._pool = ProcessPoolExecutor(_AT_ONCE, mp_context=context)
         self._begun: dict[str, Future[Any]] = {}
 
