@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import json
+import pickle
 import subprocess
 import sys
 import warnings

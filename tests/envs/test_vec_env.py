@@ -221,7 +221,11 @@ def test_episode_statistics(opened: Any) -> None:
 
 @pytest.mark.parametrize(
     "opened",
-    ["memory", "shm", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("shared", "per_env", "upgraded"))],
+    [
+        "memory",
+        "shm",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("shared", "per_env", "upgraded")),
+    ],
     indirect=True,
 )
 def test_wrappers_of_sb3_work(opened: Any) -> None:

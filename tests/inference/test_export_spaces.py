@@ -130,7 +130,10 @@ def test_every_action_space_as_the_engine_s_row(tmp_path, action: str) -> None:
     check(make(spec), spec, tmp_path / "p.onnx")
 
 
-@pytest.mark.parametrize(("algorithm", "action"), [("SAC", "hybrid"), ("SAC", "matrix"), ("DQN", "discrete from 3")])
+@pytest.mark.parametrize(
+    ("algorithm", "action"),
+    [("SAC", "hybrid"), pytest.param("SAC", "matrix", marks=pytest.mark.exhaustive), ("DQN", "discrete from 3")],
+)
 def test_off_policy_algorithms_too(tmp_path, algorithm: str, action: str) -> None:
     spec = spec_of("dict", action)
     check(make(spec, algorithm), spec, tmp_path / "p.onnx")
