@@ -218,7 +218,9 @@ def test_nested_observations_are_refused_by_name(tmp_path) -> None:
         export_onnx(model, tmp_path / "p.onnx")
 
 
-@pytest.mark.parametrize("action", ["discrete from 3", "multi_discrete", "multi_binary"])
+@pytest.mark.parametrize(
+    "action", [pytest.param("discrete from 3", marks=pytest.mark.exhaustive), "multi_discrete", "multi_binary"]
+)
 def test_the_masks_of_a_maskable_policy_may_be_optional(tmp_path, action: str) -> None:
     spec = spec_of("row", action)
     model = make(spec, "MaskablePPO")
