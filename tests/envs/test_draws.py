@@ -166,7 +166,10 @@ def judge(case: Case, rows: list[NDArray[np.float32]]) -> None:
 
 NIGHTLY = ["hybrid, A2C"]  # it draws and sends as PPO does
 over_all_carriers = memory_and_all_carriers(CASES, "masked", nightly=NIGHTLY)
-over_memory = memory_and_all_carriers(CASES, "masked", over=["memory"], nightly=NIGHTLY)
+# What is drawn of choices alone stands in tests/inference/test_export_options.py, too.
+over_memory = memory_and_all_carriers(
+    CASES, "masked", over=["memory"], nightly=[*NIGHTLY, "discrete", "multi-discrete"]
+)
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ def trained_over_dummy_vec_env(name: str) -> list[Any]:
     return trained(algorithm, policy, DummyVecEnv([make] * N), STEPS, seed=3, **options)
 
 
-@memory_and_all_carriers(RUNS, "maskable-multi", nightly=("a2c-discrete", "dqn-dict", "sac-dict"))
+@memory_and_all_carriers(RUNS, "maskable-multi", nightly=("a2c-discrete", "dqn-dict", "sac-dict", "maskable"))
 def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, name: str) -> None:
     algorithm, policy, make, options = RUNS[name]
     assert_same(trained(algorithm, policy, opened(make), STEPS, seed=3, **options), trained_over_dummy_vec_env(name))

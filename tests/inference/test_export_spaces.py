@@ -124,7 +124,11 @@ def test_every_observation_space_as_one_flat_row(tmp_path, observation: str, act
     check(make(spec), spec, tmp_path / "p.onnx")
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+LIKE_ABOVE = ("box", "discrete from 3")  # beside every kind of observation
+EACH_ACTION = [pytest.param(name, marks=[pytest.mark.exhaustive] * (name in LIKE_ABOVE)) for name in ACTIONS]
+
+
+@pytest.mark.parametrize("action", EACH_ACTION)
 def test_every_action_space_as_the_engine_s_row(tmp_path, action: str) -> None:
     spec = spec_of("row", action)
     check(make(spec), spec, tmp_path / "p.onnx")
