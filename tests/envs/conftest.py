@@ -22,10 +22,18 @@ N = 3
 CARRIERS = ("memory", "shared", "per_env", "upgraded", "shm")
 
 
-def memory_and_all_carriers(names: Iterable[str], mixed: str) -> pytest.MarkDecorator:
-    """The parameters opened and name: each over memory, and `mixed` over every carrier; the rest is exhaustive."""
+def memory_and_all_carriers(
+    names: Iterable[str], mixed: str, over: Iterable[str] = CARRIERS, nightly: Iterable[str] = ()
+) -> pytest.MarkDecorator:
+    """The parameters opened and name: each over memory, and `mixed` over more carriers; the rest is exhaustive.
+
+    Args:
+        over: the carriers of `mixed`. nightly: names that are exhaustive over every carrier.
+    """
+    each_run = {("memory", name) for name in names if name not in nightly}
+    each_run |= {(carrier, mixed) for carrier in over}
     cases = [
-        pytest.param(carrier, name, marks=() if carrier == "memory" or name == mixed else pytest.mark.exhaustive)
+        pytest.param(carrier, name, marks=() if (carrier, name) in each_run else pytest.mark.exhaustive)
         for name in names
         for carrier in CARRIERS
     ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 import ue_rl
 from tests.support.same import assert_same
@@ -24,6 +25,7 @@ from ue_rl.system.errors import ConfigurationError, NonFiniteValue
 from ue_rl.training import Curriculum
 
 N, STEPS = 5, 60
+CARRIERS = ("text", "memory")
 SPEC = EnvSpec(3, 1, num_envs=N, features=frozenset({"SEED", "INFO", "TRUNC"}), action=ActionSpec.box(1))
 
 
@@ -107,7 +109,18 @@ class Slow(Announces, MultiEnvBridge):
         return self.ticks[env_id] >= 0
 
 
-@pytest.fixture(params=["text", "memory"])
+def over_text_and(cases: Iterable[ParameterSet], *again: str) -> list[ParameterSet]:
+    """Each case over text, and those of the names `again` over shared memory too; the rest is exhaustive."""
+    params = []
+    for case in cases:
+        for carrier in CARRIERS:
+            each_run = carrier == "text" or case.id in again
+            marks = () if each_run else pytest.mark.exhaustive
+            params.append(pytest.param(carrier, *case.values, marks=marks, id=f"{carrier}-{case.id}"))
+    return params
+
+
+@pytest.fixture(params=CARRIERS)
 def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., UnrealVecEnv]]:
     with ExitStack() as stack:
 
@@ -189,7 +202,15 @@ def test_parameters_that_are_drawn_go_ahead(opened: Any, journal: bool) -> None:
     assert asked == [None]
 
 
-@pytest.mark.parametrize(("journal", "begins"), [(True, STEPS), (False, 28), (False, 31), (False, STEPS)])
+BEGINS = [
+    pytest.param(True, STEPS, id="True"),
+    *(pytest.param(False, begins, id=f"False-{begins}") for begins in (28, 31, STEPS)),
+]
+
+
+@pytest.mark.parametrize(
+    ("opened", "journal", "begins"), over_text_and(BEGINS, "True", "False-31"), indirect=["opened"]
+)
 def test_a_lesson_that_begins_meanwhile_holds_from_the_next_episode_on(opened: Any, journal: bool, begins: int) -> None:
     """Episodes that end in one step begin in one go, whenever it begins: without seeds they draw from one generator."""
 
@@ -204,7 +225,7 @@ def test_a_lesson_that_begins_meanwhile_holds_from_the_next_episode_on(opened: A
             env.keep_journal(5)
         return lambda step: step == begins and curriculum.courses[0].advance(1.0)
 
-    asked, _ = with_and_without(opened, lambda announces: Walks(announces=announces), prepare, 2 * STEPS)
+    asked, _ = with_and_without(opened, lambda announces: Walks(announces=announces), prepare, STEPS + 24)
     again = [env for envs in asked[1:] for env in envs or ()]
     if journal:
         assert sorted(again) == list(range(N)), "one of each env was asked ahead in the lesson before"
@@ -224,26 +245,31 @@ def attached(env: UnrealVecEnv, lessons: Any = ({"params": {"pace": [5, 9]}},)) 
     Curriculum(list(lessons), seed=2).attach(env)
 
 
-@pytest.mark.parametrize("journal", [False, True])
+CHANGES: dict[str, tuple[Any, Any]] = {
+    "randomized": (lambda env: None, randomized),
+    "no more": (randomized, lambda env: randomized(env, None)),
+    "lessons": (lambda env: None, attached),
+    "lessons over ranges": (randomized, attached),
+    "ranges under lessons": (attached, lambda env: randomized(env, {"lift": (1, 9)})),
+}
+CHANGED = [pytest.param(name, journal, id=f"{name}-{journal}") for name in CHANGES for journal in (False, True)]
+
+
 @pytest.mark.parametrize(
-    ("first", "then"),
-    [
-        (lambda env: None, randomized),
-        (randomized, lambda env: randomized(env, None)),
-        (lambda env: None, attached),
-        (randomized, attached),
-        (attached, lambda env: randomized(env, {"lift": (1, 9)})),
-    ],
-    ids=["randomized", "no more", "lessons", "lessons over ranges", "ranges under lessons"],
+    ("opened", "change", "journal"),
+    over_text_and(CHANGED, "randomized-False", "lessons over ranges-True"),
+    indirect=["opened"],
 )
-def test_who_draws_is_another_from_some_step_on(opened: Any, first: Any, then: Any, journal: bool) -> None:
+def test_who_draws_is_another_from_some_step_on(opened: Any, change: str, journal: bool) -> None:
+    first, then = CHANGES[change]
+
     def prepare(env: UnrealVecEnv) -> Callable[[int], object]:
         first(env)
         if journal:
             env.keep_journal(5)
         return lambda step: step == 20 and then(env)
 
-    asked, _ = with_and_without(opened, lambda announces: Walks(announces=announces), prepare)
+    asked, _ = with_and_without(opened, lambda announces: Walks(announces=announces), prepare, 36)
     assert asked == [None], "those that were asked ahead were asked again before their episodes began"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import subprocess
 import sys
@@ -269,13 +270,26 @@ def test_a_time_limit_lets_others_know_the_time(hosted: Callable[..., str]) -> N
     env.close()
 
 
-@pytest.mark.parametrize("call", ["connect('tcp://127.0.0.1:1')", "launch('x {port}')", "UnrealVecEnv", "AutoSave"])
-def test_a_plain_install_names_what_to_install(call: str) -> None:
-    code = f"import sys; sys.modules['stable_baselines3'] = None; import ue_rl; ue_rl.{call}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ue_rl.system.errors.MissingPackage" in done.stderr.splitlines()[-1]
-    assert "needs stable_baselines3, which is not installed" in done.stderr
-    assert "pip install 'ue_rl[train]'" in done.stderr
+@pytest.fixture(scope="module")
+def said_without_sb3() -> dict[str, str]:
+    """What each of CALLS says where Stable-Baselines3 is not installed, in one process, since each takes the import."""
+    code = "import json, sys, traceback; sys.modules['stable_baselines3'] = None; import ue_rl; said = {}\n"
+    for call in CALLS:
+        code += f"try:\n    ue_rl.{call}\nexcept Exception:\n    said[{call!r}] = traceback.format_exc()\n"
+    code += "print(json.dumps(said))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+CALLS = ["connect('tcp://127.0.0.1:1')", "launch('x {port}')", "UnrealVecEnv", "AutoSave"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_plain_install_names_what_to_install(call: str, said_without_sb3: dict[str, str]) -> None:
+    said = said_without_sb3[call]
+    assert "ue_rl.system.errors.MissingPackage" in said.splitlines()[-1]
+    assert "needs stable_baselines3, which is not installed" in said
+    assert "pip install 'ue_rl[train]'" in said
 
 
 def test_a_saved_model_names_what_to_install(tmp_path: Path) -> None:

@@ -164,7 +164,12 @@ def judge(case: Case, rows: list[NDArray[np.float32]]) -> None:
         assert statistic < limit, f"number {column}: {(counts / len(sent)).round(3)} instead of {chances.round(3)}"
 
 
-each_case = memory_and_all_carriers(CASES, "masked")
+NIGHTLY = ["hybrid, A2C"]  # it draws and sends as PPO does
+over_all_carriers = memory_and_all_carriers(CASES, "masked", nightly=NIGHTLY)
+# What is drawn of choices alone stands in tests/inference/test_export_options.py, too.
+over_memory = memory_and_all_carriers(
+    CASES, "masked", over=["memory"], nightly=[*NIGHTLY, "discrete", "multi-discrete"]
+)
 
 
 @pytest.fixture
@@ -172,14 +177,14 @@ def case(name: str) -> tuple[str, Case]:
     return name, CASES[name]()
 
 
-@each_case
+@over_all_carriers
 def test_learning_draws_choices_as_likely_as_the_policy_says(opened: Any, case: tuple[str, Case]) -> None:
     bridge = Counter(case[1])
     made(case[1], opened(bridge)).learn(N * STEPS)
     judge(case[1], bridge.rows)
 
 
-@each_case
+@over_memory
 def test_a_stochastic_file_draws_as_the_policy_does(opened: Any, case: tuple[str, Case]) -> None:
     bridge = Counter(case[1])
     env, policy = opened(bridge), OnnxInference(seed=2)
@@ -190,7 +195,7 @@ def test_a_stochastic_file_draws_as_the_policy_does(opened: Any, case: tuple[str
     judge(case[1], bridge.rows)
 
 
-@each_case
+@over_memory
 def test_predict_and_the_file_take_the_likeliest(opened: Any, case: tuple[str, Case]) -> None:
     name, one = case
     bridge = Counter(one)

@@ -62,7 +62,7 @@ def test_a_step_in_two_halves_is_a_whole_step(opened: Any, name: str) -> None:
     acting = Seeing(halved)
     random = np.random.default_rng(5)
     ended = 0
-    for _ in range(60):
+    for _ in range(48):
         actions = np.array([halved.action_space.sample() for _ in range(5)])
         actions = random.permutation(actions)
         got, want = step(acting.env, actions), whole.step(actions)

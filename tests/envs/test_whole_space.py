@@ -84,7 +84,7 @@ class Masked(Sampled):
         return super().step(action)
 
 
-def assert_same_choices(left: VecEnv, right: VecEnv, steps: int = 60) -> None:
+def assert_same_choices(left: VecEnv, right: VecEnv, steps: int = 30) -> None:
     left.seed(2)
     right.seed(2)
     assert assert_same_steps(left, right, lambda rng: rng.integers(0, 3, N), steps) > 5
@@ -103,7 +103,7 @@ def test_observations_equal_dummy_vec_env(opened: Any, name: str) -> None:
 
 
 SMALL = {"net_arch": [16]}
-ON_POLICY = {"n_steps": 8, "batch_size": 8, "n_epochs": 2, "policy_kwargs": SMALL}
+ON_POLICY = {"n_steps": 8, "batch_size": 12, "n_epochs": 1, "policy_kwargs": SMALL}
 STEPS = 48  # two rollouts, in which some ten episodes end
 RUNS: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
     "ppo-dict": (PPO, "MultiInputPolicy", hosted(LEARNED), ON_POLICY),
@@ -120,7 +120,7 @@ RUNS: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
         MaskablePPO, "MultiInputPolicy", lambda: Masked(LEARNED, spaces.MultiDiscrete([2, 5])),
         ON_POLICY,
     ),
-    "ppo-image": (PPO, "CnnPolicy", hosted(IMAGE), {"n_steps": 8, "batch_size": 8, "n_epochs": 1}),
+    "ppo-image": (PPO, "CnnPolicy", hosted(IMAGE), {"n_steps": 8, "batch_size": 12, "n_epochs": 1}),
 }  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def trained_over_dummy_vec_env(name: str) -> list[Any]:
     return trained(algorithm, policy, DummyVecEnv([make] * N), STEPS, seed=3, **options)
 
 
-@memory_and_all_carriers(RUNS, "maskable-multi")
+@memory_and_all_carriers(RUNS, "maskable-multi", nightly=("a2c-discrete", "dqn-dict", "sac-dict", "maskable"))
 def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, name: str) -> None:
     algorithm, policy, make, options = RUNS[name]
     assert_same(trained(algorithm, policy, opened(make), STEPS, seed=3, **options), trained_over_dummy_vec_env(name))
@@ -224,15 +224,14 @@ WRAPPERS: dict[str, Callable[[VecEnv], VecEnv]] = {
 }
 
 
-@pytest.mark.parametrize("opened", ["memory", "shm"], indirect=True)
-@pytest.mark.parametrize("name", WRAPPERS)
+@memory_and_all_carriers(WRAPPERS, "normalize", over=("memory", "shm"))
 def test_wrappers_of_sb3_see_what_they_see_over_dummy_vec_env(opened: Any, name: str) -> None:
     images = spaces.Dict({"camera": IMAGE, "position": PARTS["position"]})
     make = hosted(images if "trans" in name or "images" in name else OBSERVATIONS["dict"])
     wrap = WRAPPERS[name]
     env, reference = wrap(opened(make)), wrap(DummyVecEnv([make] * N))
     assert env.observation_space == reference.observation_space
-    assert_same_choices(env, reference, 30)
+    assert_same_choices(env, reference)
 
 
 # -- masks

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.models import export_briefly
+from tests.support.models import SMALL, SMALL_RECURRENT, export_briefly
 from ue_rl.inference import ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
 
@@ -24,7 +24,9 @@ def exported(env_id: str, path: Path, algorithm: str = "PPO", policy: str = "Mlp
     import stable_baselines3
 
     kind = getattr(stable_baselines3 if algorithm == "PPO" else sb3_contrib, algorithm)
-    export_briefly(kind(policy, gym.make(env_id), n_steps=8, batch_size=8, seed=seed, device="cpu"), path)
+    small = dict(SMALL_RECURRENT if algorithm == "RecurrentPPO" else SMALL)
+    short: Any = {"n_steps": 8, "batch_size": 8, "policy_kwargs": small}
+    export_briefly(kind(policy, gym.make(env_id), seed=seed, device="cpu", **short), path)
     return path
 
 

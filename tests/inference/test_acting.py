@@ -234,7 +234,8 @@ def test_a_policy_that_needs_none_acts_without_a_word(
 
 def test_statistics_are_found_where_others_leave_them(tmp_path: Path) -> None:
     env = VecNormalize(DummyVecEnv([lambda: gym.make("CartPole-v1")]))
-    model = PPO("MlpPolicy", env, n_steps=16, batch_size=16, device="cpu", seed=0)
+    more: Any = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "policy_kwargs": {"net_arch": [8]}}
+    model = PPO("MlpPolicy", env, device="cpu", seed=0, **more)
     model.learn(32, callback=CheckpointCallback(16, str(tmp_path), save_vecnormalize=True))
     zoo = tmp_path / "ppo" / "CartPole-v1_1"
     (zoo / "CartPole-v1").mkdir(parents=True)

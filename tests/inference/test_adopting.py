@@ -84,9 +84,17 @@ def model() -> Any:
     return make(SAC)
 
 
-@pytest.fixture
-def exported(model: Any, path: Path) -> Path:
+@pytest.fixture(scope="module")
+def content(model: Any, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Of the model's file."""
+    path = tmp_path_factory.mktemp("model") / "policy.onnx"
     export_briefly(model, path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def exported(content: bytes, path: Path) -> Path:
+    path.write_bytes(content)
     return path
 
 

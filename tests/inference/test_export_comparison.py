@@ -332,7 +332,7 @@ def test_exporting_does_not_disturb_the_training(path):
         model.get_env().envs[0].observation_space.seed(0)
         model.policy.set_training_mode(True)
         th.manual_seed(0)
-        for _ in range(3):
+        for _ in range(2):
             model.learn(8, reset_num_timesteps=False)
             if export:
                 before = [module.training for module in model.policy.modules()]

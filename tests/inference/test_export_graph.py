@@ -21,7 +21,15 @@ from ue_rl.inference.export import graph
 
 @pytest.mark.parametrize(
     ("algorithm", "more"),
-    [(SAC, {}), (TQC, {}), (TD3, {}), (DDPG, {}), (PPO, {"use_sde": True}), (A2C, {"use_sde": True})],
+    [
+        (SAC, {}),
+        (TD3, {}),
+        (PPO, {"use_sde": True}),
+        *(
+            pytest.param(*each, marks=pytest.mark.exhaustive)  # the heads of these
+            for each in ((TQC, {}), (DDPG, {}), (A2C, {"use_sde": True}))
+        ),
+    ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_what_is_squashed_stays_in_the_action_space(algorithm, more, path):

@@ -14,11 +14,11 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tests.support.models import export_briefly
 from ue_rl.inference import OnnxInference
 
-LIMIT = 70  # steps of an episode
+LIMIT = 40  # steps of an episode
 CASES = [  # with and without VecNormalize
-    (DQN, "CartPole-v1", {"learning_starts": 100, "buffer_size": 1000}, 200, True),
-    (PPO, "Pendulum-v1", {"n_steps": 128, "use_sde": True, "n_epochs": 2}, 128, False),
-    (RecurrentPPO, "Pendulum-v1", {"n_steps": 64, "n_epochs": 2}, 64, True),
+    (DQN, "CartPole-v1", {"learning_starts": 100, "buffer_size": 1000}, 120, True),
+    (PPO, "Pendulum-v1", {"n_steps": 64, "use_sde": True, "n_epochs": 1}, 64, False),
+    (RecurrentPPO, "Pendulum-v1", {"n_steps": 64, "n_epochs": 1}, 64, True),
     *(
         pytest.param(*case, marks=pytest.mark.exhaustive)
         for case in (
@@ -64,5 +64,5 @@ def test_the_returns_are_equal(algorithm, name, options, steps, normalized, tmp_
     assert counted == lengths
     if discrete:
         assert got == want
-    else:  # 70 chaotic steps apart, each action is within 1e-5 of the range
+    else:  # 40 chaotic steps apart, each action is within 1e-5 of the range
         np.testing.assert_allclose(got, want, rtol=2e-3)

@@ -124,13 +124,20 @@ def test_every_observation_space_as_one_flat_row(tmp_path, observation: str, act
     check(make(spec), spec, tmp_path / "p.onnx")
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+LIKE_ABOVE = ("box", "discrete from 3")  # beside every kind of observation
+EACH_ACTION = [pytest.param(name, marks=[pytest.mark.exhaustive] * (name in LIKE_ABOVE)) for name in ACTIONS]
+
+
+@pytest.mark.parametrize("action", EACH_ACTION)
 def test_every_action_space_as_the_engine_s_row(tmp_path, action: str) -> None:
     spec = spec_of("row", action)
     check(make(spec), spec, tmp_path / "p.onnx")
 
 
-@pytest.mark.parametrize(("algorithm", "action"), [("SAC", "hybrid"), ("SAC", "matrix"), ("DQN", "discrete from 3")])
+@pytest.mark.parametrize(
+    ("algorithm", "action"),
+    [("SAC", "hybrid"), pytest.param("SAC", "matrix", marks=pytest.mark.exhaustive), ("DQN", "discrete from 3")],
+)
 def test_off_policy_algorithms_too(tmp_path, algorithm: str, action: str) -> None:
     spec = spec_of("dict", action)
     check(make(spec, algorithm), spec, tmp_path / "p.onnx")
@@ -215,7 +222,9 @@ def test_nested_observations_are_refused_by_name(tmp_path) -> None:
         export_onnx(model, tmp_path / "p.onnx")
 
 
-@pytest.mark.parametrize("action", ["discrete from 3", "multi_discrete", "multi_binary"])
+@pytest.mark.parametrize(
+    "action", [pytest.param("discrete from 3", marks=pytest.mark.exhaustive), "multi_discrete", "multi_binary"]
+)
 def test_the_masks_of_a_maskable_policy_may_be_optional(tmp_path, action: str) -> None:
     spec = spec_of("row", action)
     model = make(spec, "MaskablePPO")

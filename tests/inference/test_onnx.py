@@ -314,8 +314,12 @@ class TestDescription:
         text = describe().to_json()
         assert PolicyMetadata.from_json(text[:-1] + ', "colour": "blue"}') == describe()
 
-    def test_a_description_with_any_part_spoilt(self):
-        """Each value in turn replaced by others: the file loads or is refused by name, nothing else."""
+    @pytest.mark.parametrize("turn", [0, *(pytest.param(turn, marks=pytest.mark.exhaustive) for turn in (1, 2, 3))])
+    def test_a_description_with_any_part_spoilt(self, turn):
+        """Each value in turn replaced by others: the file loads or is refused by name, nothing else.
+
+        Each run takes a quarter of the others for each value, in turns.
+        """
         port = {"name": "h", "shape": [2], "role": "state", "key": None, "distribution": None}
         spoilt = [None, 0, -1, 1e300, "x", [], {}, [[]], [1], [-1], [10**30], True, [port], [port, port]]
 
@@ -327,8 +331,8 @@ class TestDescription:
 
         whole = json.loads(describe().to_json())
         refused = 0
-        for path in list(places(whole))[1:]:
-            for value in spoilt:
+        for number, path in enumerate(list(places(whole))[1:]):
+            for value in spoilt[(number + turn) % 4 :: 4]:
                 changed = json.loads(json.dumps(whole))
                 at = changed
                 for key in path[:-1]:
@@ -338,7 +342,7 @@ class TestDescription:
                     loaded(linear(metadata=json.dumps(changed)))
                 except InferenceError:
                     refused += 1
-        assert refused > 100
+        assert refused > 50
 
 
 class TestWithoutTheTrainer:

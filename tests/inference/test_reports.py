@@ -26,7 +26,14 @@ def run(code: str, home: Path, *arguments: Path, **environ: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the cache folder is looked for in HOME")
-@pytest.mark.parametrize("code", [IMPORTS, PLAYS, ADOPTS], ids=["imports", "plays", "adopts"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(IMPORTS, id="imports", marks=pytest.mark.exhaustive),  # as both others do
+        pytest.param(PLAYS, id="plays"),
+        pytest.param(ADOPTS, id="adopts"),
+    ],
+)
 def test_no_file_is_left_in_the_home_of_who_plays(code: str, pendulum: Path, tmp_path: Path) -> None:
     run(code, tmp_path, pendulum)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -31,7 +31,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from tests.samples import building
-from tests.support.models import export_briefly
+from tests.support.models import SMALL, SMALL_RECURRENT, export_briefly
 from ue_rl.protocol.spaces.gymnasium import gymnasium_space
 from ue_rl.protocol.spaces.tree import Leaf, LeafKind
 
@@ -82,7 +82,8 @@ def exported(path: Path, env: Game, *, normalised: bool = False, algorithm: Any 
         venv.training = False
     kind = "MultiInputPolicy" if isinstance(env.observation_space, spaces.Dict) else "MlpPolicy"
     kind = "MlpLstmPolicy" if algorithm is RecurrentPPO else kind
-    model = algorithm(kind, venv, n_steps=8, batch_size=8, device="cpu", policy_kwargs={"net_arch": [16]})
+    small = SMALL_RECURRENT if algorithm is RecurrentPPO else SMALL
+    model = algorithm(kind, venv, n_steps=8, batch_size=8, device="cpu", policy_kwargs=dict(small))
     with th.no_grad():
         for weights in model.policy.parameters():
             weights.normal_()

@@ -92,7 +92,7 @@ def test_a_trial_that_has_fallen_silent_is_begun_again(
         with closing(sqlite3.connect(tmp_path / "search.db")) as database, database:
             database.execute("UPDATE trial_heartbeats SET heartbeat = datetime('now', '-1 minute')")
         recipe["main"](server.url, 1, 64)
-        first, again = optuna.load_study(study_name=name, storage=place).trials
+        first, again = optuna.load_study(study_name=name, storage=storage).trials
     assert [first.state.name, again.state.name] == ["FAIL", "COMPLETE"]
     assert again.system_attrs["failed_trial"] == first.number
     assert again.params == drawn

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -13,6 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from ue_rl.inference import export_onnx
 
 SMALL = {"net_arch": [16]}
+SMALL_RECURRENT = {**SMALL, "lstm_hidden_size": 16}
 BOX = spaces.Box(np.array([-3, 0.5], np.float32), np.array([1, 7], np.float32))
 
 
@@ -43,7 +45,8 @@ def make(algorithm=PPO, action=BOX, observation=None, policy="MlpPolicy", gain=1
         env = VecNormalize(env, **normalize)
     if hasattr(algorithm, "collect_rollouts") and "OffPolicy" in str(algorithm.__mro__):
         kwargs.setdefault("buffer_size", 64)
-    kwargs["policy_kwargs"] = dict(kwargs.get("policy_kwargs", SMALL))  # SB3 writes into it
+    small = SMALL_RECURRENT if algorithm is RecurrentPPO else SMALL
+    kwargs["policy_kwargs"] = dict(kwargs.get("policy_kwargs", small))  # SB3 writes into it
     model = algorithm(policy, env, device="cpu", seed=0, **kwargs)
     generator = th.Generator().manual_seed(0)
     for parameter in model.policy.parameters():

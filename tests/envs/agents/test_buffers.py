@@ -175,7 +175,15 @@ def test_gradients_are_those_of_the_true_transitions() -> None:
 
 def test_ppo_learns_and_its_steps_are_counted_as_rows() -> None:
     env = VecNormalize(GroupVecEnv(World(spec_of(2, {"a": 3}), uneven)))
-    model = PPO("MlpPolicy", env, n_steps=STEPS, batch_size=8, rollout_buffer_class=ActiveRolloutBuffer, device="cpu")
+    model = PPO(
+        "MlpPolicy",
+        env,
+        n_steps=STEPS,
+        batch_size=8,
+        n_epochs=1,
+        rollout_buffer_class=ActiveRolloutBuffer,
+        device="cpu",
+    )
     model.learn(3 * STEPS * 6, callback=ActiveRows())
     assert model.num_timesteps == 3 * STEPS * 6
     assert model.ep_info_buffer is not None
