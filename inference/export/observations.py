@@ -8,6 +8,7 @@ is also the same way in NumPy, `ObservationLeaf.to_python`, which turns what the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -63,7 +64,7 @@ class ObservationLeaf:
             return tuple(self.space.shape)
         return (self.size,)
 
-    @property
+    @cached_property  # of a picture it takes milliseconds: the bounds of each of its numbers are written out
     def size(self) -> int:
         """Numbers in one row."""
         return space_size(space_to_json(self.space))
