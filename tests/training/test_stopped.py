@@ -226,7 +226,8 @@ def test_a_run_that_is_stopped_among_recorded_steps_is_as_far_as_it_was(options:
 def test_a_resumed_game_is_judged_by_what_the_engine_sends(tmp_path: Path) -> None:
     """A run goes on with recorded steps; meanwhile nothing comes from the engine, and nothing of it is constant."""
     told: list[str] = []
-    learn("ppo", env_of(num_envs=1), tmp_path, callbacks=[At(31, broken)])
+    long = {"n_steps": 32}
+    learn("ppo", env_of(num_envs=1), tmp_path, callbacks=[At(31, broken)], arguments=long)
     watching = Watching(told.append, partial(Symptoms, long=29, enough=27))
     assert learn("ppo", env_of(num_envs=1), tmp_path, total=96, callbacks=[watching]).num_timesteps == 96
     assert not [text for text in told if "never changed" in text or "no episode" in text]
