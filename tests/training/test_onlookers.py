@@ -174,9 +174,9 @@ def test_seeds_that_are_done_are_told_whatever_is_drawn_of_them(
             (tmp_path / "g" / name).mkdir()
         told.append(text)
 
-    options = TrainOptions(log_dir=str(tmp_path), run_id="g", seeds=2, timesteps=512)
+    options = TrainOptions(log_dir=str(tmp_path), run_id="g", seeds=2, timesteps=128)
     _, runs, stopped = train_seeds(options, tell=tell)
-    assert [(run.seed, run.state, run.env_steps) for run in runs] == [(0, "done", 512), (1, "done", 512)]
+    assert [(run.seed, run.state, run.env_steps) for run in runs] == [(0, "done", 128), (1, "done", 128)]
     assert stopped is None
     assert name in told[-1]
 
