@@ -100,7 +100,10 @@ def learnt(kind: Any, algo: str, path: Path, **arguments: Any) -> Any:
     with closing(make_env(algo)) as env:
         model = load_model(kind, path, env, TrainOptions(algo=algo, device="cpu"), **arguments)
         env.seed(3)
-        model.learn(48 if "dqn" in algo else 8 if "learning_starts" in BASE[algo] else 16, reset_num_timesteps="learning_starts" in arguments)
+        model.learn(
+            48 if "dqn" in algo else 8 if "learning_starts" in BASE[algo] else 16,
+            reset_num_timesteps="learning_starts" in arguments,
+        )
     return model
 
 
