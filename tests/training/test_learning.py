@@ -1,8 +1,9 @@
 """Training through the bridge, over TCP: it must really learn.
 
-Each run has a task that NumPy learns within seconds; the others have their env in another process. The tasks and their hyperparameters are benchmarks/learning.py's; each policy is evaluated without exploration. One
-wiring for each: tests/envs/test_vec_env.py proves that training is the same to the bit over all of them. PPO's
-runs end as soon as their own episodes earn what is asked; the policy must then do it on fresh ones.
+Each run has a task that NumPy learns within a second; the others have their env in another process. The tasks and
+their hyperparameters are benchmarks/learning.py's; each policy is evaluated without exploration. One wiring for each:
+tests/envs/test_vec_env.py proves that training is the same to the bit over all of them. PPO's runs end as soon as
+their own episodes earn what is asked; the policy must then do it on fresh ones.
 """
 
 from __future__ import annotations

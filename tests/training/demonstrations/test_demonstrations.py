@@ -304,7 +304,8 @@ def test_a_policy_is_cloned_before_it_learns_and_a_resumed_run_clones_no_more(
     monkeypatch.setattr(teaching, "clone", partial(clone, epochs=20, learning_rate=4e-3))  # of 1000 slow ones
     options = TrainOptions(
         bc=str(cart_pole), timesteps=64, url=cartpole, seed=1, log_dir=str(tmp_path), run_id="run", export=False,
-        eval_episodes=2, max_episode_steps=200, hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 1, "learning_rate": 1e-5},
+        eval_episodes=2, max_episode_steps=200,
+        hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 1, "learning_rate": 1e-5},
     )  # fmt: skip
     outcome = train(options)
     rows = list(csv.DictReader((tmp_path / "run" / "cloning.csv").open()))
