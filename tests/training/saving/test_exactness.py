@@ -21,10 +21,10 @@ from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system import errors
 
 MUST = ("ppo", "a2c", "sac", "dqn")
-# Of what else a run may have, each once: statistics, noise that remembers, stacked parts, hindsight, states, masks,
-# and who learns.
+# Of what else a run may have, each once: statistics, noise that lasts longer than a rollout, stacked parts, hindsight,
+# states, masks, and who learns.
 EACH = (
-    "ppo_normalized", "ppo_sde", "ppo_dict_stacked", "sac_ou", "her", "recurrent", "masked", "ppo_overlapped",
+    "ppo_normalized", "sac_sde", "ppo_dict_stacked", "sac_ou", "her", "recurrent", "masked", "ppo_overlapped",
     "ppo_numpy",
 )  # fmt: skip
 TOTAL = 96  # env-steps: two rollouts of PPO, so that the second one is collected by what has learnt
