@@ -30,7 +30,7 @@ from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 import ue_rl
 from samples.reach import ReachBridge
-from ue_rl.bridges import GymnasiumBridge, run_in_process
+from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
 
 
 def linear(start: float) -> Callable[[float], float]:
@@ -91,15 +91,25 @@ class Enough(BaseCallback):
         return len(last) < 20 or float(np.mean([episode["r"] for episode in last])) < self._target
 
 
-def run(name: str, channel: str, seed: int, enough: bool = False, overlapped: bool = False) -> tuple[float, float]:
-    """(mean return of the trained policy, seconds of training). enough: not longer than it takes."""
+def run(
+    name: str, channel: str, seed: int, enough: bool = False, overlapped: bool = False, cheap: bool = False
+) -> tuple[float, float]:
+    """(mean return of the trained policy, seconds of training).
+
+    Args:
+        enough: not longer than it takes. cheap: NumPy learns, and the engine is a thread of this process.
+    """
     torch.set_num_threads(1)
     task = TASKS[name]
-    with run_in_process(task.bridge) as server:
+    with run_in_thread(task.bridge()) if cheap else run_in_process(task.bridge) as server:
         env: Any = VecMonitor(ue_rl.connect(server.url, channel=channel))
         if task.normalize:
             env = VecNormalize(env, norm_reward=True)
-        algorithm = ue_rl.overlap(task.algorithm) if overlapped else task.algorithm
+        algorithm = task.algorithm
+        if overlapped:
+            algorithm = ue_rl.overlap(algorithm)
+        elif cheap:
+            algorithm = ue_rl.numpy_learner(algorithm)
         model = algorithm("MlpPolicy", env, seed=seed, device="cpu", **task.options)
         begun = time.perf_counter()
         model.learn(task.timesteps, callback=Enough(task.target) if enough else None)

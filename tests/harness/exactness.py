@@ -32,6 +32,7 @@ from ue_rl.training.overlap import overlap
 from ue_rl.training.saving.autosave import AutoSave
 
 N = 3
+TOTAL = 144  # env-steps: three rollouts of PPO
 TINY = {"policy_kwargs": {"net_arch": [8]}, "seed": 3, "device": "cpu"}
 
 
@@ -109,15 +110,16 @@ def _noisy(noise: type[Any]) -> Any:
     return noise(np.zeros(2), 0.3 * np.ones(2))
 
 
-ON: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, **TINY}
-OFF: dict[str, Any] = {"learning_starts": 40, "buffer_size": 250, "batch_size": 16, **TINY}
+# Small, since a test learns several times. Two minibatches, and a buffer that is full before TOTAL: both must go on.
+ON: dict[str, Any] = {"n_steps": 16, "batch_size": 24, "n_epochs": 1, **TINY}
+OFF: dict[str, Any] = {"learning_starts": 24, "buffer_size": 126, "batch_size": 8, **TINY}
 HER = {"n_sampled_goal": 2, "goal_selection_strategy": "future"}
 # name -> algorithm, game, policy, arguments, wrapper of the env
 CASES: dict[str, tuple[Any, str, str, dict[str, Any], Callable[[VecEnv], VecEnv]]] = {
     "ppo": (PPO, "box", "Mlp", ON, lambda env: env),
     "a2c": (A2C, "discrete", "Mlp", TINY, lambda env: env),
     "sac": (SAC, "box", "Mlp", OFF, lambda env: env),
-    "dqn": (DQN, "discrete", "Mlp", {**OFF, "target_update_interval": 30}, lambda env: env),
+    "dqn": (DQN, "discrete", "Mlp", {**OFF, "target_update_interval": 15}, lambda env: env),
     "td3_noise": (TD3, "box", "Mlp", {**OFF, "action_noise": _noisy(NormalActionNoise)}, lambda env: env),
     "ppo_normalized": (PPO, "box", "Mlp", ON, VecNormalize),
     "ppo_dict": (PPO, "dict", "MultiInput", {**ON, "learning_rate": lambda left: 0.01 * left}, VecNormalize),
@@ -130,7 +132,7 @@ CASES: dict[str, tuple[Any, str, str, dict[str, Any], Callable[[VecEnv], VecEnv]
                                    "replay_buffer_kwargs": {"handle_timeout_termination": False}}, lambda env: env),
     "dqn_soft": (DQN, "discrete", "Mlp", {**OFF, "target_update_interval": 12, "tau": 0.3, "train_freq": 7},
                  VecNormalize),
-    "her": (SAC, "goals", "MultiInput", {**OFF, "learning_starts": 120, "train_freq": 6,
+    "her": (SAC, "goals", "MultiInput", {**OFF, "learning_starts": 60, "train_freq": 6,
                                          "replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": HER},
             VecNormalize),
     "recurrent": (RecurrentPPO, "box", "MlpLstm", {**ON, "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}},
@@ -214,17 +216,19 @@ def env_of(name: str = "ppo", transport: Callable[..., Any] = MemoryTransport, *
     return UnrealVecEnv(transport(bridge(CASES[name][1], **options)))
 
 
-def begun(name: str, env: VecEnv, folder: Path, **options: Any) -> tuple[AutoSave, Any]:
-    """An AutoSave, and the model that it resumes, or a new one: as the script in the docs."""
+def begun(
+    name: str, env: VecEnv, folder: Path, arguments: dict[str, Any] | None = None, **options: Any
+) -> tuple[AutoSave, Any]:
+    """An AutoSave, and the model that it resumes, or a new one with these arguments: as the script in the docs."""
     autosave = AutoSave(folder, **options)
-    return autosave, autosave.resume(CASES[name][0], env) or new(name, env)
+    return autosave, autosave.resume(CASES[name][0], env) or new(name, env, **(arguments or {}))
 
 
 def learn(
     name: str,
     env: UnrealVecEnv,
     folder: Path,
-    total: int = 288,
+    total: int = TOTAL,
     callbacks: list[BaseCallback] | None = None,
     **options: Any,
 ) -> BaseAlgorithm:
@@ -241,7 +245,7 @@ def learn(
 
 
 @functools.cache
-def whole(name: str, total: int = 288) -> BaseAlgorithm:
+def whole(name: str, total: int = TOTAL) -> BaseAlgorithm:
     """The model of a run that was never stopped."""
     with tempfile.TemporaryDirectory() as folder:
         return learn(name, env_of(name), Path(folder), total)

@@ -71,7 +71,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., TrainOptions]]:
         def host(bridge: VectorAgentsBridge, **options: Any) -> TrainOptions:
             url = stack.enter_context(run_in_thread(bridge)).url
             given = {
-                "timesteps": 256, "run_id": "run", "seed": 0, "device": "cpu", "export": False,
+                "timesteps": 128, "run_id": "run", "seed": 0, "device": "cpu", "export": False,
                 "hyperparameters": {"n_steps": 8, "batch_size": 16, "n_epochs": 1, "policy_kwargs": SMALL},
             }  # fmt: skip
             return TrainOptions(url=url, log_dir=str(tmp_path), **(given | options))
@@ -79,7 +79,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., TrainOptions]]:
         yield host
 
 
-SELF_PLAY = {"save_steps": 64, "swap_steps": 32, "window": 3, "play_against_latest_model_ratio": 0.25}
+SELF_PLAY = {"save_steps": 32, "swap_steps": 16, "window": 3, "play_against_latest_model_ratio": 0.25}
 
 
 @pytest.mark.parametrize("groups", [{"one": 2}, {"red": 1, "blue": 1}])
@@ -89,16 +89,16 @@ def test_self_play_keeps_pool_games_and_ratings_in_the_run(
     options = serve(More(groups), self_play=dict(SELF_PLAY))
     train(options)
     pool = json.loads((tmp_path / "run" / "opponents" / "pool.json").read_text())
-    assert [past["steps"] for past in pool["policies"]] == [0, 64, 128, 192, 256]
+    assert [past["steps"] for past in pool["policies"]] == [0, 32, 64, 96, 128]
     with (tmp_path / "run" / "self_play.csv").open(newline="") as file:
         games = list(csv.DictReader(file))
-    assert len(games) == 256 // 4
+    assert len(games) == 128 // 4
     assert "self_play/elo" in (tmp_path / "run" / "progress.csv").read_text().splitlines()[0]
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["self_play"] == SELF_PLAY
-    options.timesteps = 384
+    options.timesteps = 192
     train(options, resume=RunDirectory(tmp_path / "run"))
     again = json.loads((tmp_path / "run" / "opponents" / "pool.json").read_text())
-    assert [past["steps"] for past in again["policies"]] == [0, 64, 128, 192, 256, 320, 384]
+    assert [past["steps"] for past in again["policies"]] == [0, 32, 64, 96, 128, 160, 192]
     with (tmp_path / "run" / "self_play.csv").open(newline="") as file:
         assert list(csv.DictReader(file))[: len(games)] == games
 
@@ -106,7 +106,7 @@ def test_self_play_keeps_pool_games_and_ratings_in_the_run(
 def test_an_exported_model_plays_along(serve: Callable[..., TrainOptions], tmp_path: Path) -> None:
     """Of the group that learnt while the other played at random."""
     outcome = train(serve(More({"red": 1, "blue": 1}), group="red", others={"blue": "random"}, export=True))
-    assert (outcome.stopped_by, outcome.episodes) == (None, 256 // 4)
+    assert (outcome.stopped_by, outcome.episodes) == (None, 128 // 4)
     assert outcome.exported is not None
     assert "equal to predict()" in outcome.exported
     options = serve(More({"red": 1, "blue": 1}), group="blue", others={"red": str(tmp_path / "run" / "model.onnx")})
@@ -123,7 +123,7 @@ def test_steps_of_agents_that_are_away_are_left_out(serve: Callable[..., TrainOp
     assert train(options).stopped_by is None
     model = Shown.of
     if algo == "sac":
-        assert model.replay_buffer.pos == 256 * 6 // 8  # of the two agents' four steps each, two are not there
+        assert model.replay_buffer.pos == 128 * 6 // 8  # of the two agents' four steps each, two are not there
     else:
         assert len(model.rollout_buffer.actions) == 64 * 6 // 8
 

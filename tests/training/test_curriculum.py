@@ -214,9 +214,9 @@ def test_what_the_engine_cannot_set_is_refused_before_training() -> None:
 
 def test_in_a_script_learn_alone_is_enough_in_wrappers_too() -> None:
     env = VecNormalize(climb())
-    model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=2, device="cpu", seed=0)
+    model = PPO("MlpPolicy", env, n_steps=32, batch_size=64, n_epochs=1, device="cpu", seed=0)
     said: list[str] = []
-    model.learn(1024, callback=Curriculum(LESSONS, seed=0, tell=said.append))
+    model.learn(512, callback=Curriculum(LESSONS, seed=0, tell=said.append))
     assert said[0].startswith("lesson 1 of 2, 'low': height 1")
     assert "lesson 2 of 2, 'high': height 2..3, from" in said[1]
     heights = env.unwrapped.transport.bridge.height  # type: ignore[attr-defined]
@@ -266,7 +266,7 @@ def config(tmp_path: Path, **values: Any) -> Path:
     return path
 
 
-TINY = {"hyperparameters": {"n_steps": 64, "batch_size": 64, "n_epochs": 2}, "seed": 0, "device": "cpu"}
+TINY = {"hyperparameters": {"n_steps": 32, "batch_size": 64, "n_epochs": 1}, "seed": 0, "device": "cpu"}
 
 
 @pytest.mark.parametrize("transport", ["tcp", pytest.param("shm", marks=pytest.mark.exhaustive)])
@@ -274,7 +274,7 @@ def test_a_run_with_lessons_and_its_resumption(tmp_path: Path, served: Callable[
     bridge = Climb(4)
     port = served(bridge).port
     path = config(
-        tmp_path, curriculum=LESSONS, timesteps=1024, log_dir=str(tmp_path), run_id="r", transport=transport, **TINY
+        tmp_path, curriculum=LESSONS, timesteps=512, log_dir=str(tmp_path), run_id="r", transport=transport, **TINY
     )
     assert "lesson 2 of 2, 'high': height 2..3, from" in ok("train --config", path, "--port", port)
     assert "lesson 2 of 2" in (tmp_path / "r" / "run.log").read_text()
@@ -285,7 +285,7 @@ def test_a_run_with_lessons_and_its_resumption(tmp_path: Path, served: Callable[
     lessons = json.loads((tmp_path / "r" / "curriculum.json").read_text())[""]
     assert (lessons["lesson"], lessons["name"]) == (1, "high")
     bridge.height[:] = 40
-    output = ok(f"train --resume --run-id r --timesteps 1280 --port {port} --log-dir", tmp_path)
+    output = ok(f"train --resume --run-id r --timesteps 640 --port {port} --log-dir", tmp_path)
     assert "lesson 2 of 2" in output
     assert "lesson 1 of 2" not in output
     assert ((bridge.height >= 2) & (bridge.height <= 3)).all()
@@ -295,14 +295,14 @@ def test_a_run_with_lessons_and_its_resumption(tmp_path: Path, served: Callable[
 def test_parameters_of_a_run(tmp_path: Path, served: Callable[..., Any], transport: str) -> None:
     bridge = Climb(4)
     command = f"train --port {served(bridge).port} --transport {transport} --run-id r --log-dir '{tmp_path}'"
-    path = config(tmp_path, timesteps=256, params={"height": [5, 6]}, **TINY)
+    path = config(tmp_path, timesteps=128, params={"height": [5, 6]}, **TINY)
     ok(f"{command} --param height=2..3 --config", path)
     assert ((bridge.height >= 2) & (bridge.height <= 3)).all()
     assert len(set(bridge.height)) > 1
     assert yaml.safe_load((tmp_path / "r" / "config.yaml").read_text())["params"] == {"height": [2.0, 3.0]}
     assert "parameters: height 2..3" in (tmp_path / "r" / "run.log").read_text()
     bridge.height[:] = 40
-    ok(f"{command} --resume --timesteps 512")
+    ok(f"{command} --resume --timesteps 256")
     assert ((bridge.height >= 2) & (bridge.height <= 3)).all()
 
 

@@ -141,14 +141,14 @@ def test_the_best_model_of_a_run_that_collapses_late(tmp_path: Path, serve: Call
     """SAC learns, and then unlearns all: best_model.zip is from before, and does what its evaluation says."""
     report = Said()
     outcome = run(
-        tmp_path, "sac", report, algo="sac", timesteps=160, url=serve(Near), eval_url=serve(Near), eval_freq=40,
-        eval_episodes=4, callback={f"{ME}:Collapse": {"at": 100}}, export=True,
+        tmp_path, "sac", report, algo="sac", timesteps=80, url=serve(Near), eval_url=serve(Near), eval_freq=20,
+        eval_episodes=4, callback={f"{ME}:Collapse": {"at": 50}}, export=True,
     )  # fmt: skip
     folder = outcome.run.path
     rows = evaluations(folder)
-    assert [row.env_steps for row in rows] == [40, 80, 120, 160]
+    assert [row.env_steps for row in rows] == [20, 40, 60, 80]
     best = max(rows, key=lambda row: row.mean_return)
-    assert best.env_steps < 100
+    assert best.env_steps < 50
     assert rows[-1].mean_return < best.mean_return - 2
     assert outcome.best == (best.env_steps, best.mean_return)
     assert outcome.evaluation == (rows[-1].mean_return, rows[-1].std_return)
@@ -188,7 +188,7 @@ def test_evaluation_changes_no_bit_of_the_run(
     tmp_path: Path, serve: Callable[..., str], algo: str, kind: str, more: Any
 ) -> None:
     """The run without one, the run with one that draws from every generator, and one that is broken off and goes on."""
-    common: dict[str, Any] = {"algo": algo, "timesteps": 192, "normalize": True, "callback": f"{ME}:Breaks", **more}
+    common: dict[str, Any] = {"algo": algo, "timesteps": 128, "normalize": True, "callback": f"{ME}:Breaks", **more}
 
     def make() -> Drift:
         return Drift(kind)
@@ -211,11 +211,11 @@ def test_evaluation_changes_no_bit_of_the_run(
     ).run.path
     assert weights(evaluated, algo) == weights(plain, algo)
     assert statistics(evaluated) == statistics(plain)
-    Breaks.at = 120
+    Breaks.at = 75
     options = {**common, "eval_freq": 32, "eval_episodes": 3}
     broken = run(tmp_path, "broken", **options, url=serve(make), eval_url=serve(make))
     assert isinstance(broken.stopped_by, RuntimeError)
-    later = [row for row in evaluations(broken.run.path) if row.env_steps >= 96]
+    later = [row for row in evaluations(broken.run.path) if row.env_steps >= 64]
     assert later, "the last evaluations are made again"
     resumed = resolve(
         {"run_id": "broken", "log_dir": str(tmp_path), "url": serve(make), "eval_url": serve(make)},

@@ -100,10 +100,10 @@ def test_a_save_that_fails_leaves_the_last_good_model(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(PPO, "save", broken)
-    words = "train --resume --run-id r --no-export --save-freq 100000 --timesteps 1024 --log-dir"
+    words = "train --resume --run-id r --no-export --save-freq 100000 --timesteps 256 --log-dir"
     result = run(words, tmp_path, cartpole)
     assert result.exit_code == 1
-    assert "SaveFailed: the model of 1024 env-steps could not be saved" in result.output
+    assert "SaveFailed: the model of 256 env-steps could not be saved" in result.output
     assert (tmp_path / "r" / "model.zip").read_bytes() == good
     assert not list((tmp_path / "r").rglob("*half-*"))
     assert RunDirectory(tmp_path / "r").store().last is not None

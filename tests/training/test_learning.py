@@ -1,8 +1,9 @@
-"""Training through the bridge, over TCP, with the env in another process: it must really learn.
+"""Training through the bridge, over TCP: it must really learn.
 
-The tasks and their hyperparameters are benchmarks/learning.py's; each policy is evaluated without exploration. One
-wiring for each: tests/envs/test_vec_env.py proves that training is the same to the bit over all of them. PPO's
-runs end as soon as their own episodes earn what is asked; the policy must then do it on fresh ones.
+Each run has a task that NumPy learns within a second; the others have their env in another process. The tasks and
+their hyperparameters are benchmarks/learning.py's; each policy is evaluated without exploration. One wiring for each:
+tests/envs/test_vec_env.py proves that training is the same to the bit over all of them. PPO's runs end as soon as
+their own episodes earn what is asked; the policy must then do it on fresh ones.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ def learning(load_script: Callable[[Path], ModuleType]) -> ModuleType:
     return load_script(PATH)
 
 
+def test_numpy_learns(learning: ModuleType) -> None:
+    mean, _ = learning.run("reach-ppo", "shared", seed=1, enough=True, cheap=True)
+    assert mean >= learning.TASKS["reach-ppo"].target
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("task", "channel"),
     [
-        ("reach-ppo", "per_env"),
+        pytest.param("reach-ppo", "per_env", marks=pytest.mark.learning),
         pytest.param("cartpole-ppo", "shared", marks=pytest.mark.learning),
         pytest.param("pendulum-sac", "per_env", marks=[pytest.mark.learning, pytest.mark.exhaustive]),
         pytest.param("cartpole-dqn", "shared", marks=[pytest.mark.learning, pytest.mark.exhaustive]),

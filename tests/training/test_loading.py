@@ -34,7 +34,7 @@ from ue_rl.training.loading import (
 )
 from ue_rl.training.options import TrainOptions
 
-# What each hyperparameter is changed to from a tiny model's own, so that 16 steps of learning (DQN: 48) show it.
+# What each hyperparameter is changed to from a tiny model's own, so that STEPS of learning show it.
 _ROLLOUT = {"n_steps": 8, "batch_size": 8}
 _REPLAY = {"learning_starts": 8, "batch_size": 8, "buffer_size": 200, "train_freq": 1}
 BASE: dict[str, dict[str, Any]] = {
@@ -52,6 +52,7 @@ CHANGED: dict[str, Any] = {
     "exploration_final_eps": 1.0, "top_quantiles_to_drop_per_net": 10, "cg_max_steps": 1, "cg_damping": 5.0,
     "line_search_shrinking_factor": 0.1, "line_search_max_iter": 1, "n_critic_updates": 2, "sub_sampling_factor": 2,
 }  # fmt: skip
+STEPS = {"sac": 8, "dqn": 48, "qrdqn": 48}  # of the others: 16
 SELDOM = ("a2c", "recurrentppo", "trpo", "ddpg", "td3", "tqc", "qrdqn")  # the siblings of PPO, SAC and DQN
 SEEN_ELSEWHERE = ("line_search_shrinking_factor", "line_search_max_iter")  # act where a step is too long: attributes
 
@@ -100,7 +101,7 @@ def learnt(kind: Any, algo: str, path: Path, **arguments: Any) -> Any:
     with closing(make_env(algo)) as env:
         model = load_model(kind, path, env, TrainOptions(algo=algo, device="cpu"), **arguments)
         env.seed(3)
-        model.learn(48 if "dqn" in algo else 16, reset_num_timesteps="learning_starts" in arguments)
+        model.learn(STEPS.get(algo, 16), reset_num_timesteps="learning_starts" in arguments)
     return model
 
 

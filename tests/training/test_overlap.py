@@ -28,12 +28,12 @@ from ue_rl.training.overlap import _HalfActing
 
 N = 5
 SMALL: dict[str, Any] = {"seed": 3, "device": "cpu"}
-ON = {**SMALL, "n_steps": 16, "n_epochs": 2}
+ON = {**SMALL, "n_steps": 8, "n_epochs": 1}
 
 
 def off(**more: Any) -> dict[str, Any]:
     """A dict of its own: Stable-Baselines3 writes into policy_kwargs."""
-    small = {"learning_starts": 40, "batch_size": 16, "buffer_size": 500, "policy_kwargs": {"net_arch": [16]}}
+    small = {"learning_starts": 20, "batch_size": 8, "buffer_size": 500, "policy_kwargs": {"net_arch": [16]}}
     return {**SMALL, **small, **more}
 
 
@@ -85,8 +85,8 @@ CASES: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
 def test_only_the_order_of_the_draws_differs_from_whole_steps(name: str) -> None:
     """Rollouts and weights are, to the bit, those of whole steps of a policy that acts for one half after the other."""
     kind, policy, env, options = CASES[name]
-    mine = ue_rl.overlap(kind)(policy, env(), **options).learn(160)
-    reference = acting_in_halves(kind)(policy, env(), **options).learn(160)
+    mine = ue_rl.overlap(kind)(policy, env(), **options).learn(80)
+    reference = acting_in_halves(kind)(policy, env(), **options).learn(80)
     for field in ("actions", "rewards", "values", "log_probs", "episode_starts"):
         got, want = getattr(mine.rollout_buffer, field), getattr(reference.rollout_buffer, field)
         np.testing.assert_array_equal(got, want)
@@ -118,31 +118,31 @@ def test_what_is_stored_is_what_the_policy_saw_and_did() -> None:
         def _on_rollout_end(self) -> None:
             buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
             obs, actions = (
-                torch.as_tensor(values.reshape(16 * N, -1)) for values in (buffer.observations, buffer.actions)
+                torch.as_tensor(values.reshape(8 * N, -1)) for values in (buffer.observations, buffer.actions)
             )
             with torch.no_grad():
                 values, log_probs, _ = self.model.policy.evaluate_actions(obs, actions)  # type: ignore[operator]
-            np.testing.assert_allclose(values.reshape(16, N), buffer.values, atol=1e-5)
-            np.testing.assert_allclose(log_probs.reshape(16, N), buffer.log_probs, atol=1e-4)
+            np.testing.assert_allclose(values.reshape(8, N), buffer.values, atol=1e-5)
+            np.testing.assert_allclose(log_probs.reshape(8, N), buffer.log_probs, atol=1e-4)
             self.judged += 1
 
     judge = Judge()
     env = VecNormalize(pendulum())
-    ue_rl.overlap(PPO)("MlpPolicy", env, **ON).learn(320, callback=judge)
+    ue_rl.overlap(PPO)("MlpPolicy", env, **ON).learn(160, callback=judge)
     assert judge.judged == 4
-    assert env.obs_rms.count > 320
+    assert env.obs_rms.count > 160
 
 
 @pytest.mark.parametrize("kind", [PPO, SAC])
 def test_what_is_saved_is_the_algorithms_own(tmp_path: Any, kind: Any) -> None:
     overlapped = ue_rl.overlap(kind)
     assert ue_rl.overlap(overlapped) is overlapped
-    model = overlapped("MlpPolicy", pendulum(), **(ON if kind is PPO else off())).learn(100)
+    model = overlapped("MlpPolicy", pendulum(), **(ON if kind is PPO else off())).learn(40)
     model.save(tmp_path / "model.zip")
     assert weights(kind.load(tmp_path / "model.zip")) == weights(model)
     again = overlapped.load(tmp_path / "model.zip", env=pendulum())
-    again.learn(100)
-    assert again.num_timesteps >= 100
+    again.learn(40)
+    assert again.num_timesteps >= 40
 
 
 def test_a_callback_finds_the_policy_itself_and_may_ask_the_engine() -> None:
@@ -154,7 +154,7 @@ def test_a_callback_finds_the_policy_itself_and_may_ask_the_engine() -> None:
 
         def _on_step(self) -> bool:
             self._look()
-            return self.num_timesteps < 90
+            return self.num_timesteps < 50
 
         def _look(self) -> None:
             assert "forward" not in vars(self.model.policy)
@@ -165,9 +165,9 @@ def test_a_callback_finds_the_policy_itself_and_may_ask_the_engine() -> None:
     env = UnrealVecEnv(several(Walk, (3, 2), parameters=(Parameter("gravity", 9.8, 0, 20),)))
     model = ue_rl.overlap(PPO)("MlpPolicy", env, **ON)
     model.learn(1000, callback=Looking())
-    assert model.num_timesteps == 90
-    model.learn(200, reset_num_timesteps=False)  # goes on where it stopped
-    assert model.num_timesteps >= 290
+    assert model.num_timesteps == 50
+    model.learn(80, reset_num_timesteps=False)  # goes on where it stopped
+    assert model.num_timesteps >= 130
     assert "forward" not in vars(model.policy)
     env.close()
 
@@ -206,17 +206,17 @@ def test_gradient_steps_are_taken_while_the_engine_ticks(
             transport.events.append(f"learn {gradient_steps}")
             super().train(gradient_steps, batch_size)
 
-    model = ue_rl.overlap(Noted)("MlpPolicy", UnrealVecEnv(transport), **off(**more)).learn(100)
+    model = ue_rl.overlap(Noted)("MlpPolicy", UnrealVecEnv(transport), **off(**more)).learn(60)
     *events, last = transport.events
     learnt = [int(event.split()[1]) for event in (*events, last) if event.startswith("learn")]
     assert set(learnt[:-1]) <= shares
     for before, event, after in zip(events, events[1:], events[2:], strict=False):
         if event.startswith("learn"):
             assert (before, after) == ("ask", "take")
-    plain = kind("MlpPolicy", UnrealVecEnv(MemoryTransport(GymnasiumBridge(name, N))), **off(**more)).learn(100)
+    plain = kind("MlpPolicy", UnrealVecEnv(MemoryTransport(GymnasiumBridge(name, N))), **off(**more)).learn(60)
     assert sum(learnt) == model._n_updates == plain._n_updates
     assert model.gradient_steps_owed == 0
-    again = ue_rl.overlap(kind)("MlpPolicy", UnrealVecEnv(Order(GymnasiumBridge(name, N))), **off(**more)).learn(100)
+    again = ue_rl.overlap(kind)("MlpPolicy", UnrealVecEnv(Order(GymnasiumBridge(name, N))), **off(**more)).learn(60)
     assert weights(model) == weights(again)
 
 
@@ -231,10 +231,10 @@ def test_a_run_that_was_broken_off_goes_on_with_new_episodes(kind: Any, options:
 
     hook = torch.nn.modules.module.register_module_forward_pre_hook(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        model.learn(400)
+        model.learn(200)
     hook.remove()
     assert model._last_obs is None
-    model.learn(200, reset_num_timesteps=False)
+    model.learn(100, reset_num_timesteps=False)
     env = model.get_env().unwrapped
     assert not env.under_way
     env.step(np.zeros(N, np.int64))

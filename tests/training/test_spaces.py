@@ -28,7 +28,7 @@ from ue_rl.system import errors
 from ue_rl.training import train
 from ue_rl.training.config import resolve
 
-TINY = "train --timesteps 64 --n-steps 16 --batch-size 16 --set n_epochs=1"
+TINY = "train --timesteps 32 --n-steps 8 --batch-size 16 --set n_epochs=1"
 SMALL = "--net-arch 8 --eval-episodes 0"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,18 +29,24 @@ from ue_rl.training.hyperparameters import schedule, tuned_for
 from ue_rl.training.runs.listing import state_of
 
 
+@pytest.fixture(scope="module")
+def pendulum() -> Iterator[str]:
+    with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
+        yield engine.url
+
+
 @pytest.mark.drawn
 def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
-    output = ok(f"{TINY} --run-id one --save-freq 200 --normalize --seed 1 --log-dir", tmp_path)
+    output = ok(f"{TINY} --run-id one --save-freq 50 --normalize --seed 1 --log-dir", tmp_path)
     run = RunDirectory(tmp_path / "one")
     for path in (run.config, run.model, run.onnx, run.normalize, run.episodes, run.curves, run.log):
         assert path.stat().st_size > 0, path
     assert (run.path / "progress.csv").exists()
     assert list(run.path.glob("events.out.tfevents*"))
     assert run.curves.read_bytes().startswith(b"\x89PNG")
-    # counted in env-steps, at the starts of rollouts: at the beginning, the first one 200 later, and at the end
+    # counted in env-steps, at the starts of rollouts: at the beginning, the first one 50 later, and at the end
     saved = list(run.store().newest_first())
-    assert [checkpoint.env_steps for checkpoint in saved] == [512, 256, 0]
+    assert [checkpoint.env_steps for checkpoint in saved] == [128, 64, 0]
     for checkpoint in saved:
         assert checkpoint.file("model.onnx")
         assert checkpoint.file("vecnormalize.pkl")
@@ -50,7 +56,7 @@ def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
     with run.episodes.open() as file:
         rows = list(csv.DictReader(file))
     assert rows
-    assert all(int(r["env_steps"]) <= 512 and float(r["return"]) == int(r["length"]) for r in rows)
+    assert all(int(r["env_steps"]) <= 128 and float(r["return"]) == int(r["length"]) for r in rows)
     assert yaml.safe_load(run.config.read_text())["seed"] == 1
     shown = " ".join(output.replace("│", " ").split())
     said = "equal to predict(), largest difference"
@@ -59,11 +65,11 @@ def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
 
 
 def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path, cartpole: str) -> None:
-    ok(f"{DIALLED} --timesteps 256 --run-id r --normalize --no-export --log-dir", tmp_path, cartpole)
+    ok(f"{DIALLED} --timesteps 128 --eval-episodes 0 --run-id r --normalize --no-export --log-dir", tmp_path, cartpole)
     before = (tmp_path / "r" / "episodes.csv").read_text()
-    assert "512, of them 256 in" in ok("train --resume --run-id r --timesteps 512 --no-export --log-dir", tmp_path)
+    assert "256, of them 128 in" in ok("train --resume --run-id r --timesteps 256 --no-export --log-dir", tmp_path)
     model = PPO.load(tmp_path / "r" / "model.zip")
-    assert model.num_timesteps == 512
+    assert model.num_timesteps == 256
     assert model.n_steps == 32  # the run's own options hold
     after = (tmp_path / "r" / "episodes.csv").read_text()
     assert after.startswith(before)
@@ -72,7 +78,7 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path, car
     with (tmp_path / "r" / "progress.csv").open() as file:
         steps = [int(row["time/total_timesteps"]) for row in csv.DictReader(file)]
     assert steps == sorted(set(steps))
-    assert (steps[0], steps[-1]) == (64, 512)
+    assert (steps[0], steps[-1]) == (64, 256)
 
 
 def test_a_finished_run_is_said_to_be_before_an_engine_is_started(
@@ -82,18 +88,22 @@ def test_a_finished_run_is_said_to_be_before_an_engine_is_started(
     unreachable = f"{command} --port 1"  # where nobody listens: an engine that was dialled would be another error
     for more in ("", "--timesteps 100"):
         text = str(refused(f"{unreachable} {more}"))
-        assert "it has learnt 512" in text
-        assert "--timesteps 1024" in text
+        assert "it has learnt 128" in text
+        assert "--timesteps 256" in text
         assert "at fault" not in text
     assert "cannot change it" in str(refused(f"{unreachable} --algo a2c"))
     assert state_of(run) == "done", "what is refused changes nothing"
-    output = ok(f"{command} --timesteps 576", cartpole)
+    output = ok(f"{command} --timesteps 192", cartpole)
     assert f"({len(run.episodes.read_text().splitlines()) - 1:,} in all)" in output
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "cut in its last mapping", "nonsense"])
 def test_a_run_whose_config_is_broken_goes_on_with_a_checkpoints_copy(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], damage: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    finished: Callable[[str], RunDirectory],
+    cartpole: str,
+    damage: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     run = finished("ppo-CartPole-v1-1")
     text, options = run.config.read_text(), run.read_config()
@@ -108,8 +118,10 @@ def test_a_run_whose_config_is_broken_goes_on_with_a_checkpoints_copy(
     assert found.read_config() == options
     assert "the options are those of checkpoint" in caplog.text
     if damage == "cut":
-        assert "576, of them 64 in" in ok("train --resume --timesteps 576 --no-export --log-dir", tmp_path)
-        assert RunDirectory(run.path).read_config() == {**options, "timesteps": 576, "log_dir": str(tmp_path)}
+        again = f"train --resume --run-id {run.path.name} --timesteps 192 --no-export --log-dir"
+        assert "192, of them 64 in" in ok(again, tmp_path, cartpole)
+        now = {"timesteps": 192, "log_dir": str(tmp_path), "url": cartpole, "run_id": run.path.name}
+        assert RunDirectory(run.path).read_config() == {**options, **now}
 
 
 def test_a_config_of_a_newer_version_is_refused(tmp_path: Path, finished: Callable[[str], RunDirectory]) -> None:
@@ -125,7 +137,7 @@ def test_a_replay_buffer_may_be_left_out_and_is_gone_on_with(tmp_path: Path) -> 
     """A run that is resumed without a name is the newest of its task."""
     with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
         sac = f"train --algo sac --port {engine.port} --no-export --log-dir '{tmp_path}'"
-        few = "--net-arch 8 --set learning_starts=50 --set batch_size=16"
+        few = "--net-arch 8 --set learning_starts=50 --set batch_size=16 --set train_freq=10"
         ok(f"{sac} --timesteps 80 --no-save-replay-buffer --save-interval 0 {few}")
         run = RunDirectory(tmp_path / f"sac-127.0.0.1-{engine.port}-1")
         assert run.read_config()["save_replay_buffer"] is False
@@ -154,7 +166,7 @@ def test_a_forced_run_deletes_the_one_that_it_replaces(
     [
         ("--algo pppo", "Did you mean 'ppo'"),
         ("--env NoSuchEnv-v9", "Gymnasium cannot make"),
-        ("--algo dqn --env Pendulum-v1", "dqn needs a Discrete action space"),
+        ("--algo dqn PENDULUM", "dqn needs a Discrete action space"),
         ("--algo sac CARTPOLE", "sac needs a Box action space"),
         ("--algo maskable_ppo CARTPOLE", "needs action masks"),
         ("--set gama=0.9", "ppo does not take these arguments"),
@@ -169,9 +181,10 @@ def test_a_forced_run_deletes_the_one_that_it_replaces(
     ],
 )
 def test_what_cannot_be_is_refused_by_name_and_leaves_nothing(
-    tmp_path: Path, words: str, text: str, cartpole: str
+    tmp_path: Path, words: str, text: str, cartpole: str, pendulum: str
 ) -> None:
-    assert text in str(refused(f"train {words.replace('CARTPOLE', cartpole)} --log-dir", tmp_path))
+    words = words.replace("CARTPOLE", cartpole).replace("PENDULUM", pendulum)
+    assert text in str(refused(f"train {words} --log-dir", tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -187,7 +200,7 @@ def test_trains_in_a_running_engine(tmp_path: Path) -> None:
 def test_the_plugins_own_yaml(tmp_path: Path) -> None:
     config = tmp_path / "sb3_config.yaml"
     content = {
-        "model": "ppo", "model_name": "walker", "load_from_checkpoint": False, "total_timesteps": 256,
+        "model": "ppo", "model_name": "walker", "load_from_checkpoint": False, "total_timesteps": 128,
         "checkpoint_freq": 100, "paths": {"save_dir": str(tmp_path / "saved"), "previous_model": "D:\\x\\y.zip"},
         "common_parameters": {"device": "cpu", "learning_rate": 0.003, "gamma": 0.9, "verbose": 0, "batch_size": 32},
         "on_policy": {"n_steps": 64, "gae_lambda": 0.9, "ent_coef": 0.0, "ppo": {"n_epochs": 2, "clip_range": 0.1}},
@@ -199,7 +212,7 @@ def test_the_plugins_own_yaml(tmp_path: Path) -> None:
     model = PPO.load(tmp_path / "walker" / "model.zip")
     assert (model.gamma, model.n_steps, model.n_epochs, model.batch_size) == (0.9, 64, 2, 32)
     assert model.clip_range(1.0) == 0.1
-    assert model.num_timesteps == 256
+    assert model.num_timesteps == 128
     content["common_parameters"]["gama"] = 1  # type: ignore[index]
     config.write_text(yaml.safe_dump(content))
     with pytest.raises(errors.ConfigurationError, match=r"common_parameters\.gama.*Did you mean 'gamma'"):
@@ -284,7 +297,7 @@ def test_a_run_reports_to_its_caller(tmp_path: Path, cartpole: str) -> None:
             told.append(("ended",))
 
     options = TrainOptions(
-        timesteps=256,
+        timesteps=128,
         url=cartpole,
         log_dir=str(tmp_path),
         export=False,
@@ -292,11 +305,11 @@ def test_a_run_reports_to_its_caller(tmp_path: Path, cartpole: str) -> None:
     )
     outcome = ue_rl.training.train(options, report=Listed())
     name = f"ppo-{cartpole.removeprefix('tcp://').replace(':', '-')}-1"
-    assert told[:3] == [("started", name), ("connected", 2), (0, 256)]
-    assert told[-2:] == [(256, 256), ("ended",)]
-    assert (outcome.run.path, outcome.env_steps) == (tmp_path / name, 256)
-    options.timesteps = 320
-    assert ue_rl.training.train(options, resume=outcome.run).env_steps == 320
+    assert told[:3] == [("started", name), ("connected", 2), (0, 128)]
+    assert told[-2:] == [(128, 128), ("ended",)]
+    assert (outcome.run.path, outcome.env_steps) == (tmp_path / name, 128)
+    options.timesteps = 192
+    assert ue_rl.training.train(options, resume=outcome.run).env_steps == 192
     for file in Path(str(ue_rl.training.__file__)).parent.glob("*.py"):
         assert not re.search(r"(import|from) (click|rich|ue_rl\.cli)", file.read_text("utf-8")), file
 
@@ -316,9 +329,9 @@ class Statistics(BaseCallback):
 
 
 def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, cartpole: str) -> None:
-    words = f"{DIALLED} --timesteps 256 --normalize --no-export --callback {__name__}:Statistics --log-dir"
+    words = f"{DIALLED} --timesteps 128 --normalize --no-export --callback {__name__}:Statistics --log-dir"
     output = ok(words, tmp_path, cartpole)
-    assert Statistics.seen.obs_rms.count == Statistics.count > 256
+    assert Statistics.seen.obs_rms.count == Statistics.count > 128
     found = re.search(r"mean return ([\d.]+) \+/- [\d.]+, without exploration", output)
     assert found is not None, output
     assert float(found[1]) >= 8

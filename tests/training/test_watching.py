@@ -18,6 +18,8 @@ from stable_baselines3.common.env_util import make_vec_env
 import ue_rl
 from tests.harness.lab import Lab
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.devtools.testing import MemoryTransport
+from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.training.ends import EpisodeEnds
 from ue_rl.training.symptoms import Symptoms
 from ue_rl.training.watching import Watching
@@ -85,10 +87,8 @@ class Lasts(gym.Env[Any, Any]):
 )
 def test_a_limit_that_is_sent_as_an_end_is_asked_for_once(lengths: tuple[int, ...], limit: bool, words: int) -> None:
     said: list[str] = []
-    with run_in_thread(GymnasiumBridge(lambda: Lasts(lengths, limit), 2)) as server:
-        env = ue_rl.connect(server.url)
-        model = PPO("MlpPolicy", env, n_steps=100, batch_size=200, n_epochs=1, device="cpu", seed=0)
-        model.learn(400, callback=EpisodeEnds(said.append))
-        env.close()
+    env = UnrealVecEnv(MemoryTransport(GymnasiumBridge(lambda: Lasts(lengths, limit), 2)))
+    model = ue_rl.numpy_learner(PPO)("MlpPolicy", env, n_steps=200, batch_size=400, n_epochs=1, device="cpu", seed=0)
+    model.learn(400, callback=EpisodeEnds(said.append))
     assert len(said) == words
     assert all("DONE after exactly 12 steps" in text and "TRUNC=1" in text for text in said)

@@ -301,10 +301,11 @@ def test_a_policy_is_cloned_before_it_learns_and_a_resumed_run_clones_no_more(
 ) -> None:
     from ue_rl.training.demonstrations.cloning import clone
 
-    monkeypatch.setattr(teaching, "clone", partial(clone, epochs=60))  # of 1000, which it would take
+    monkeypatch.setattr(teaching, "clone", partial(clone, epochs=20, learning_rate=4e-3))  # of 1000 slow ones
     options = TrainOptions(
-        bc=str(cart_pole), timesteps=128, url=cartpole, seed=1, log_dir=str(tmp_path), run_id="run", export=False,
-        eval_episodes=2, hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 1, "learning_rate": 1e-5},
+        bc=str(cart_pole), timesteps=64, url=cartpole, seed=1, log_dir=str(tmp_path), run_id="run", export=False,
+        eval_episodes=2, max_episode_steps=200,
+        hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 1, "learning_rate": 1e-5},
     )  # fmt: skip
     outcome = train(options)
     rows = list(csv.DictReader((tmp_path / "run" / "cloning.csv").open()))
@@ -313,7 +314,7 @@ def test_a_policy_is_cloned_before_it_learns_and_a_resumed_run_clones_no_more(
     assert outcome.evaluation is not None
     assert outcome.evaluation[0] > 150
     before = (tmp_path / "run" / "cloning.csv").stat().st_mtime_ns
-    options.timesteps = 192
+    options.timesteps, options.eval_episodes = 128, 0
     train(options, resume=RunDirectory.existing(tmp_path, "run", "run"))
     assert (tmp_path / "run" / "cloning.csv").stat().st_mtime_ns == before
 
@@ -328,7 +329,7 @@ def test_other_algorithms_clone(cart_pole: Path, algo: str) -> None:
         env = ue_rl.connect(engine.url)  # type: ignore[attr-defined]
         model = {"dqn": DQN, "a2c": A2C}[algo]("MlpPolicy", env, seed=0, device="cpu")
         found = read(cart_pole).of(env.observation_space, env.action_space)
-        cloned = clone(model, found, epochs=15, batch_size=32, learning_rate=3e-3, seed=0)
+        cloned = clone(model, found, epochs=8, batch_size=32, learning_rate=8e-3, seed=0)
         seen, acted = found.pairs()
         assert cloned.last < cloned.first
         assert np.mean(model.predict(seen, deterministic=True)[0] == acted) > 0.9
@@ -367,16 +368,16 @@ def test_a_run_with_learnt_rewards_is_resumed_bit_by_bit(
     def run(name: str, timesteps: int, **more: Any) -> Any:
         options = TrainOptions(
             timesteps=timesteps, url=cartpole, seed=1, log_dir=str(tmp_path), run_id=name, export=False,
-            hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 2, "learning_rate": 1e-3, "clip_range": 0.2},
+            hyperparameters={"n_steps": 16, "batch_size": 32, "n_epochs": 1, "learning_rate": 1e-3, "clip_range": 0.2},
             device="cpu",
             **{rewards: str(cart_pole) if rewards == "gail" else 0.5},
         )  # fmt: skip
         train(options, **more)
         return PPO.load(tmp_path / name / "model.zip", device="cpu").policy.state_dict()
 
-    whole = run("whole", 192)
-    run("parts", 128)
-    again = run("parts", 192, resume=RunDirectory.existing(tmp_path, "parts", "parts"))
+    whole = run("whole", 96)
+    run("parts", 64)
+    again = run("parts", 96, resume=RunDirectory.existing(tmp_path, "parts", "parts"))
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 

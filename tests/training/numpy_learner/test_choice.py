@@ -112,7 +112,7 @@ def test_a_run_of_before_there_was_the_option_stays_with_torch(tmp_path: Path) -
     [
         ({"hyperparameters": {"policy_kwargs": {"activation_fn": "nn.GELU"}}}, "GELU"),
         ({"hyperparameters": {"use_sde": True}, "env": "Pendulum-v1"}, "use_sde"),
-        ({"hyperparameters": {"policy_kwargs": {"net_arch": [512, 512]}}}, "weights"),
+        ({"hyperparameters": {"policy_kwargs": {"net_arch": [320, 320]}}}, "weights"),
     ],
 )
 def test_auto_is_torch_where_numpy_cannot_or_is_no_faster(tmp_path: Path, more: Any, reason: str) -> None:
@@ -141,7 +141,7 @@ def test_numpy_is_refused_by_name_where_it_cannot(tmp_path: Path, more: Any, rea
 
 
 def test_big_networks_are_learnt_in_numpy_where_that_is_said(tmp_path: Path) -> None:
-    more = {"hyperparameters": {"policy_kwargs": {"net_arch": [512, 512]}}}
+    more = {"hyperparameters": {"policy_kwargs": {"net_arch": [320, 320]}}}
     assert learnt(tmp_path, learner="numpy", **more)[0]["learner"] == "numpy"
 
 

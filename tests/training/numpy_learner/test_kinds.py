@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -84,6 +85,19 @@ class Noise(gym.Env[Any, Any]):
         return allowed
 
 
+KINDS = (PPO, A2C, MaskablePPO)
+
+
+def by_ppo(names: Iterable[Any]) -> list[Any]:
+    """(kind, name): each with PPO, and the others with the first one; the rest of the product is for the night."""
+    first, *_ = names = list(names)
+    return [
+        pytest.param(kind, name, marks=() if kind is PPO or name is first else pytest.mark.exhaustive)
+        for kind in KINDS
+        for name in names
+    ]
+
+
 def envs(observation: spaces.Space[Any], action: spaces.Space[Any], masked: bool = False) -> DummyVecEnv:
     def make() -> Any:
         env = Noise(observation, action)
@@ -132,29 +146,27 @@ def check_learns(model: Any) -> None:
     assert model._binding.holds(model.policy)
 
 
-@pytest.mark.parametrize("observation", OBSERVATIONS)
-@pytest.mark.parametrize("kind", [PPO, A2C, MaskablePPO])
+@pytest.mark.parametrize(("kind", "observation"), by_ppo(OBSERVATIONS))
 def test_numpy_learns_from_these_observations(kind: Any, observation: str) -> None:
     check_learns(made(kind, envs(OBSERVATIONS[observation], ACTIONS["Discrete"], kind is MaskablePPO)))
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("kind", [PPO, A2C, MaskablePPO])
+@pytest.mark.parametrize("kind", KINDS)
 def test_numpy_learns_these_actions(kind: Any, action: str) -> None:
     if kind is MaskablePPO and action in ("Box", "hybrid"):
         return  # which it does not take
     check_learns(made(kind, envs(BOX, ACTIONS[action], kind is MaskablePPO)))
 
 
-@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU, nn.LeakyReLU, nn.ELU])
-@pytest.mark.parametrize("kind", [PPO, A2C, MaskablePPO])
+@pytest.mark.parametrize(("kind", "activation"), by_ppo([nn.Tanh, nn.ReLU, nn.LeakyReLU, nn.ELU]))
 def test_numpy_learns_with_these_activation_functions(kind: Any, activation: Any) -> None:
     kwargs = {"activation_fn": activation, "net_arch": {"pi": [6], "vf": [5, 4]}}
     check_learns(made(kind, envs(BOX, ACTIONS["Discrete"], kind is MaskablePPO), policy_kwargs=kwargs))
 
 
 @pytest.mark.parametrize("wrapper", [VecNormalize, lambda env: VecFrameStack(env, 2)])
-@pytest.mark.parametrize("kind", [PPO, A2C, MaskablePPO])
+@pytest.mark.parametrize("kind", KINDS)
 def test_numpy_learns_within_wrappers(kind: Any, wrapper: Any) -> None:
     check_learns(made(kind, wrapper(envs(BOX, ACTIONS["Discrete"], kind is MaskablePPO))))
 

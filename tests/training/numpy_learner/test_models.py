@@ -17,13 +17,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import ue_rl
-from tests.training.numpy_learner.test_kinds import ACTIONS, BOX, SMALL, envs, weights
+from tests.training.numpy_learner.test_kinds import ACTIONS, BOX, KINDS, SMALL, by_ppo, envs, weights
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.agents import ActiveRolloutBuffer
 from ue_rl.envs.vec_env import UnrealVecEnv
 
-KINDS = [PPO, A2C, MaskablePPO]
 ONE_BATCH = {"batch_size": 24, "n_epochs": 3}  # so that the order of the samples decides nothing
 
 
@@ -186,7 +185,7 @@ def test_set_parameters_brings_the_optimizer_back_too() -> None:
 @pytest.mark.parametrize("kind", [PPO, A2C])
 def test_the_same_seed_is_the_same_run_over_every_carrier(kind: Any) -> None:
     def run(env: Any) -> bytes:
-        return weights(ue_rl.numpy_learner(kind)("MlpPolicy", env, **{**arguments(kind), "n_steps": 32}).learn(192))
+        return weights(ue_rl.numpy_learner(kind)("MlpPolicy", env, **{**arguments(kind), "n_steps": 16}).learn(96))
 
     bridge = GymnasiumBridge("CartPole-v1", 3)
     found = {run(DummyVecEnv([lambda: gym.make("CartPole-v1")] * 3)) for _ in range(2)}
@@ -220,8 +219,7 @@ class Locals(BaseCallback):
         self.last = self.locals["values"]
 
 
-@pytest.mark.parametrize("action", ["Discrete", "Box", "MultiDiscrete", "MultiBinary"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "action"), by_ppo(["Discrete", "Box", "MultiDiscrete", "MultiBinary"]))
 def test_callbacks_find_what_they_find_with_torch(kind: Any, action: str) -> None:
     if kind is MaskablePPO and action == "Box":
         return

@@ -76,17 +76,17 @@ def test_a_signal_while_it_is_saved_at_the_end(tmp_path: Path) -> None:
 
     autosave, model = begun("ppo", env_of(), tmp_path, extra=extra, save_freq=1000)
     with pytest.raises(KeyboardInterrupt, match="stopped by Ctrl-C"):
-        model.learn(96, callback=autosave)
+        model.learn(48, callback=autosave)
     assert autosave.last is not None
-    assert autosave.last.env_steps == 96
+    assert autosave.last.env_steps == 48
     with pytest.raises(Broken):  # of an exception, however often Ctrl-C is pressed meanwhile
-        model.learn(96, callback=[autosave, At(50, broken)])
+        model.learn(48, callback=[autosave, At(25, broken)])
     assert "Broken" in autosave.last.facts["reason"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_zero_minutes_are_no_minutes(tmp_path: Path) -> None:
-    learn("ppo", env_of(), tmp_path, total=192, save_interval=0)
+    learn("ppo", env_of(), tmp_path, total=96, save_interval=0)
     assert len(list((tmp_path / "checkpoints").glob("0*"))) == 2, "the first and the last"
 
 
@@ -94,8 +94,8 @@ def test_zero_minutes_are_no_minutes(tmp_path: Path) -> None:
     ("what", "asked"),
     [
         ("sends", 25),
-        *(("lasts", asked) for asked in (25, 61)),  # a step, a reset
-        *(pytest.param("lasts", asked, marks=pytest.mark.exhaustive) for asked in (26, 60, 62, 63)),
+        *(("lasts", asked) for asked in (25, 33)),  # a step, a reset
+        *(pytest.param("lasts", asked, marks=pytest.mark.exhaustive) for asked in (26, 28, 31, 32)),
     ],
 )
 def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str, asked: int) -> None:
@@ -103,11 +103,11 @@ def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str,
     autosave, model = begun("dqn", env, tmp_path / "parts")
     cast(Frail, env.transport).break_after(asked, what)
     with pytest.raises(errors.EngineDisconnected):
-        model.learn(192, callback=autosave)
+        model.learn(96, callback=autosave)
     assert autosave.last is not None
     assert "the engine is gone" in autosave.last.facts["reason"]
     assert autosave.last.facts["exact"]
-    assert differ(learn("dqn", env_of("dqn"), tmp_path / "parts", total=192), whole("dqn", 192)) == []
+    assert differ(learn("dqn", env_of("dqn"), tmp_path / "parts", total=96), whole("dqn", 96)) == []
 
 
 @needs_signals
@@ -136,7 +136,7 @@ def test_a_signal(tmp_path: Path, where: str, number: str, ends: type[BaseExcept
     assert model is not None
     callbacks: list[BaseCallback] = [autosave]
     if where == "rollout":
-        callbacks.append(At(50, kill))
+        callbacks.append(At(25, kill))
     else:
         learner: BaseAlgorithm = model
         train = learner.train
@@ -147,7 +147,7 @@ def test_a_signal(tmp_path: Path, where: str, number: str, ends: type[BaseExcept
 
         learner.train = killed  # type: ignore[method-assign]
     with pytest.raises(ends) as caught:
-        model.learn(288, callback=callbacks)
+        model.learn(144, callback=callbacks)
     assert type(caught.value) is ends, "a kind of KeyboardInterrupt would end a script with exit code 1"
     if ends is SystemExit:
         assert caught.value.code == 128 + getattr(signal, number)  # type: ignore[attr-defined]
@@ -179,7 +179,7 @@ def test_a_callback_that_fails_leaves_nothing_behind(tmp_path: Path, when: str, 
     env, failing = env_of(), Failing(when)
     autosave, model = begun("ppo", env, tmp_path)
     with pytest.raises(Broken):
-        model.learn(96, callback=CallbackList([CallbackList([autosave, failing]), Seen()]))
+        model.learn(48, callback=CallbackList([CallbackList([autosave, failing]), Seen()]))
     assert signal.getsignal(signal.SIGTERM) == before
     assert not vars(env).keys() & {"step_async", "step_wait", "ask_some", "take_answers"}
     assert not any(name.startswith("on_") for name in vars(failing))
@@ -192,10 +192,10 @@ def test_a_callback_that_fails_leaves_nothing_behind(tmp_path: Path, when: str, 
 def test_of_two_that_save_one_may_take_longer_than_a_step(tmp_path: Path) -> None:
     """Else the other one's signals, which are given back behind it, would break it off."""
     savers = [AutoSave(tmp_path / "one", extra=lambda folder: time.sleep(2 * WAITING)), AutoSave(tmp_path / "two")]
-    stop = At(50, lambda: os.kill(os.getpid(), signal.SIGINT))
+    stop = At(25, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        new("ppo", env_of()).learn(288, callback=[savers[0], stop, savers[1]])
-    assert [each.last is not None and each.last.env_steps for each in savers] == [51, 51]
+        new("ppo", env_of()).learn(144, callback=[savers[0], stop, savers[1]])
+    assert [each.last is not None and each.last.env_steps for each in savers] == [27, 27]
 
 
 @needs_signals
@@ -217,7 +217,7 @@ def test_two_that_save_are_told_of_the_same_end(tmp_path: Path, what: str) -> No
     with ExitStack() as stack:
         if what != "end":
             stack.enter_context(pytest.raises((KeyboardInterrupt, Broken, errors.EngineDisconnected)))
-        model.learn(96 if what == "end" else 288, callback=[savers[0], At(50, ends[what]), savers[1]])
+        model.learn(48 if what == "end" else 144, callback=[savers[0], At(25, ends[what]), savers[1]])
     assert signal.getsignal(signal.SIGTERM) == before
     for name in ("one", "two"):
         found = AutoSave(tmp_path / name, signals=False).store.newest_first()
@@ -232,7 +232,7 @@ from tests.harness.exactness import *
 
 torch.set_num_threads(1)
 autosave, model = begun("ppo", env_of(), sys.argv[1])
-model.learn(288, callback=[autosave, At(150, lambda: 1 / 0)])
+model.learn(144, callback=[autosave, At(75, lambda: 1 / 0)])
 """
 
 
@@ -241,7 +241,7 @@ def test_a_script_that_an_exception_ends_goes_on_in_another_process(tmp_path: Pa
     ended = warm_cli.run_script(SCRIPT, str(tmp_path / "parts"), folder=tmp_path)
     assert ended.returncode == 1
     assert "ZeroDivisionError" in ended.stderr
-    assert "the run is saved up to env-step 150; start it again to go on" in ended.stderr
+    assert "the run is saved up to env-step 75; start it again to go on" in ended.stderr
     last = learn("ppo", env_of(), tmp_path / "parts")
     assert differ(last, whole("ppo")) == []
     saved = PPO.load(tmp_path / "parts" / "model.zip", device="cpu")
@@ -278,7 +278,7 @@ def fork():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
 
 autosave, model = begun("ppo", env_of(), sys.argv[1], save_freq=1000)
-model.learn(288, callback=[autosave, At(150, fork)])
+model.learn(144, callback=[autosave, At(75, fork)])
 try:
     AutoSave(sys.argv[1]).resume(PPO, env_of())
 except Exception as error:
@@ -292,7 +292,7 @@ def test_a_forked_child_saves_nothing(tmp_path: Path, warm_cli: WarmCli) -> None
     ended = warm_cli.run_script(FORKS, str(tmp_path / "run"), folder=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("0*"))
-    assert found == ["0001_0_steps", "0002_288_steps"]
+    assert found == ["0001_0_steps", "0002_144_steps"]
     assert ended.stdout.count("is being written by pid") == 1
     assert "the run is saved" not in ended.stderr
 
@@ -302,13 +302,13 @@ def test_an_exception_in_train_takes_the_state_as_it_is(tmp_path: Path) -> None:
     model: BaseAlgorithm = resumed
     model.train = broken  # type: ignore[method-assign]
     with pytest.raises(Broken) as caught:
-        model.learn(288, callback=autosave)
+        model.learn(144, callback=autosave)
     del model.train
     saved = autosave.rescue(caught.value)
     assert saved is not None
     assert not saved.facts["exact"]
     assert autosave.rescue() is None, "once is enough"
-    assert learn("ppo", env_of(), tmp_path).num_timesteps == 288
+    assert learn("ppo", env_of(), tmp_path).num_timesteps == 144
 
 
 # -- statistics, files, hooks
@@ -318,7 +318,7 @@ def test_statistics_are_never_forgotten(tmp_path: Path, caplog: pytest.LogCaptur
     env = VecNormalize(env_of())
     autosave = AutoSave(tmp_path, signals=False)
     autosave.resume(PPO, env)
-    new("ppo", env).learn(192, callback=autosave)
+    new("ppo", env).learn(96, callback=autosave)
     bare, wrapped = env_of(), VecNormalize(env_of())
     for target in (bare, wrapped):
         model = AutoSave(tmp_path, signals=False, lock=False).resume(PPO, target)
@@ -341,11 +341,11 @@ def test_a_save_that_fails_is_logged_and_the_run_goes_on(tmp_path: Path, caplog:
     def fill() -> None:
         disk["full"] = True
 
-    model = learn("ppo", env_of(), tmp_path, callbacks=[At(50, fill)], save_freq=50, extra=write)
-    assert model.num_timesteps == 288
+    model = learn("ppo", env_of(), tmp_path, callbacks=[At(25, fill)], save_freq=25, extra=write)
+    assert model.num_timesteps == 144
     assert caplog.text.count("not saved: ") == 3, "two at a rollout's start, one at the end"
     assert "No space left on device" in caplog.text
-    assert learn("ppo", env_of(), tmp_path).num_timesteps == 288
+    assert learn("ppo", env_of(), tmp_path).num_timesteps == 144
 
 
 def test_weights_that_are_no_numbers_replace_no_good_ones(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -354,10 +354,10 @@ def test_weights_that_are_no_numbers_replace_no_good_ones(tmp_path: Path, caplog
             next(model.policy.parameters())[:] = torch.nan
 
     autosave, model = begun("dqn", env_of("dqn"), tmp_path, save_freq=30, keep=1, signals=False, lock=False)
-    model.learn(288, callback=[autosave, At(150, spoil)])
+    model.learn(144, callback=[autosave, At(75, spoil)])
     last = autosave.store.last
     assert last is not None
-    assert last.env_steps < 150 + 30
+    assert last.env_steps < 75 + 30
     assert "learning has diverged" in caplog.text
     assert str(last) in caplog.text
 
@@ -373,7 +373,7 @@ def test_hooks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         "export": export, "after": told.append, "extra": lambda folder: (folder / "more.txt").write_text("more")
     }  # fmt: skip
     learn("ppo_normalized", env_of(), tmp_path, **options)
-    assert [checkpoint.env_steps for checkpoint in told] == [0, 288]
+    assert [checkpoint.env_steps for checkpoint in told] == [0, 144]
     assert (told[-1].path / "more.txt").read_text() == "more"
     assert (told[-1].path / "model.onnx").read_text() == "VecNormalize"
     assert "not this one" in caplog.text
@@ -383,7 +383,7 @@ def test_hooks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    learn("ppo", env_of(), tmp_path, total=96)
+    learn("ppo", env_of(), tmp_path, total=48)
     autosave = AutoSave(tmp_path, signals=False)
     with pytest.raises(errors.ConfigurationError, match="another algorithm"):
         autosave.resume(A2C, env_of())

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_parameters_and_lessons_go_on(tmp_path: Path) -> None:
     lessons = [
         {"name": name, "params": {"pull": pull},
-         "completion_criteria": {"measure": "reward", "threshold": -30, "min_lesson_length": 4}}
+         "completion_criteria": {"measure": "reward", "threshold": -30, "min_lesson_length": 2}}
         for name, pull in (("weak", [0.2, 0.8]), ("strong", [0.8, 1.6]), ("last", 2.0))
     ]  # fmt: skip
 
@@ -46,7 +46,7 @@ def test_parameters_and_lessons_go_on(tmp_path: Path) -> None:
 
     whole, *states = run("whole")
     assert states[0][""]["lesson"] == 2
-    for stop in (40, 110, 111, 180, 230):
+    for stop in (20, 55, 56, 90, 115):
         run("parts", stop)
     last, *after = run("parts")
     assert differ(last, whole) == []
@@ -61,39 +61,39 @@ def test_the_values_of_the_present_episodes_are_known_after_a_resume(tmp_path: P
         autosave, model = begun("ppo", env, tmp_path, signals=False, lock=False)
         first = {name: dict(values) for name, values in drawing.values.items()}
         with pytest.raises(Broken):
-            model.learn(288, callback=[autosave, At(stop, broken)])
+            model.learn(144, callback=[autosave, At(stop, broken)])
         autosave.rescue()
         return first, drawing.values
 
-    before, last = part(50)
+    before, last = part(25)
     assert before == {0: {}, 1: {}, 2: {}}
-    assert part(100)[0] == last
+    assert part(50)[0] == last
 
 
 def test_learning_goes_on_in_other_ways(tmp_path: Path) -> None:
     """reset_num_timesteps=False counts from where the run is; a second learn() in one process goes on, too."""
-    learn("a2c", env_of("a2c"), tmp_path, total=90)
+    learn("a2c", env_of("a2c"), tmp_path, total=45)
     env = env_of("a2c")
     autosave = AutoSave(tmp_path, signals=False)
     model = autosave.resume(A2C, env)
     assert model is not None
-    assert model.num_timesteps == 90
-    model.learn(30, callback=autosave, reset_num_timesteps=False)
-    assert model.num_timesteps == 120
-    model.learn(30, callback=autosave, reset_num_timesteps=False)
+    assert model.num_timesteps == 45
+    model.learn(15, callback=autosave, reset_num_timesteps=False)
+    assert model.num_timesteps == 60
+    model.learn(15, callback=autosave, reset_num_timesteps=False)
     assert autosave.last is not None
-    assert (model.num_timesteps, autosave.last.env_steps) == (150, 150)
+    assert (model.num_timesteps, autosave.last.env_steps) == (75, 75)
     again = AutoSave(tmp_path, signals=False).resume(A2C, env_of("a2c"))
     assert again is not None
-    again.learn(90, callback=AutoSave(tmp_path / "other", signals=False))
-    assert again.num_timesteps >= 90
+    again.learn(45, callback=AutoSave(tmp_path / "other", signals=False))
+    assert again.num_timesteps >= 45
 
 
 @pytest.mark.parametrize("name", ["ppo", pytest.param("sac", marks=pytest.mark.exhaustive)])
 def test_a_run_that_was_complete_is_prolonged(tmp_path: Path, name: str) -> None:
-    learn(name, env_of(name), tmp_path / "parts", total=192)
-    last = learn(name, env_of(name), tmp_path / "parts", total=288)
-    assert last.num_timesteps == 288
+    learn(name, env_of(name), tmp_path / "parts", total=96)
+    last = learn(name, env_of(name), tmp_path / "parts", total=144)
+    assert last.num_timesteps == 144
     assert differ(last, whole(name)) == []
 
 
@@ -122,7 +122,7 @@ class Table(BaseCallback, KVWriter):
 def test_a_row_that_was_begun_before_the_stop_is_whole(tmp_path: Path, name: str) -> None:
     whole, parts = Table(), Table()
     learn(name, env_of(name), tmp_path / "whole", callbacks=[whole])
-    learn(name, env_of(name), tmp_path / "parts", callbacks=[At(150, broken)])
+    learn(name, env_of(name), tmp_path / "parts", callbacks=[At(75, broken)])
     learn(name, env_of(name), tmp_path / "parts", callbacks=[parts])
     assert any("train/loss" in row for row in whole.rows)
     assert parts.rows == whole.rows[-len(parts.rows) :]
@@ -130,20 +130,20 @@ def test_a_row_that_was_begun_before_the_stop_is_whole(tmp_path: Path, name: str
 
 def test_saving_changes_nothing(tmp_path: Path) -> None:
     """With a checkpoint in nearly every step, in mid-rollout too."""
-    seldom = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "seldom", total=192)
-    often = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "often", total=192, save_freq=9, keep=2)
+    seldom = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "seldom", total=96)
+    often = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "often", total=96, save_freq=9, keep=2)
     assert differ(seldom, often) == []
     kept = sorted(path.name for path in (tmp_path / "often" / "checkpoints").glob("0*"))
     assert len(kept) == 2
-    assert kept[-1].endswith("_192_steps")
-    assert int(kept[-1][:4]) >= 12
+    assert kept[-1].endswith("_96_steps")
+    assert int(kept[-1][:4]) >= 6
 
 
 def test_a_killed_process_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     """Nothing is saved at the end, and the newest checkpoint is broken besides."""
     autosave, model = begun("ppo", env_of(), tmp_path / "parts", save_freq=30, signals=False, lock=False)
     with pytest.raises(Broken):
-        model.learn(288, callback=[autosave, At(200, broken)])
+        model.learn(144, callback=[autosave, At(100, broken)])
     assert autosave.last is not None
     (autosave.last.path / "state.pkl").write_bytes(b"")
     assert differ(learn("ppo", env_of(), tmp_path / "parts"), whole("ppo")) == []
@@ -191,7 +191,7 @@ def test_an_engine_that_cannot_go_on_exactly(
     learn("ppo", env(), tmp_path, callbacks=[At(120, broken)])
     seen = Seen()
     caplog.clear()
-    assert learn("ppo", env(), tmp_path, callbacks=[seen]).num_timesteps == 288
+    assert learn("ppo", env(), tmp_path, callbacks=[seen]).num_timesteps == 144
     assert sum(why in record.message for record in caplog.records) == 1
     again, after = seen.infos[:8], seen.infos[8]  # 96 env-steps are those of the rollout's start
     assert not any("engine_lost" in info for infos in again for info in infos)
@@ -204,9 +204,9 @@ def test_an_engine_that_cannot_go_on_exactly(
 
 
 def test_other_numbers_of_envs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    learn("ppo_normalized", env_of("ppo"), tmp_path / "on", callbacks=[At(50, broken)])
-    model = learn("ppo_normalized", env_of("ppo", num_envs=2), tmp_path / "on", total=160)
-    assert model.num_timesteps >= 160
+    learn("ppo_normalized", env_of("ppo"), tmp_path / "on", callbacks=[At(25, broken)])
+    model = learn("ppo_normalized", env_of("ppo", num_envs=2), tmp_path / "on", total=80)
+    assert model.num_timesteps >= 80
     assert "not exact" in caplog.text
     learn("sac", env_of("sac"), tmp_path / "off", callbacks=[At(9, broken)])
     with pytest.raises(errors.ConfigurationError, match="as many envs as it began with"):
@@ -214,7 +214,7 @@ def test_other_numbers_of_envs(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 
 def test_a_policy_that_acts_differently_begins_fresh_episodes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    learn("ppo", env_of(), tmp_path, callbacks=[At(150, broken)])
+    learn("ppo", env_of(), tmp_path, callbacks=[At(75, broken)])
     env = env_of()
     autosave = AutoSave(tmp_path, signals=False)
     model = autosave.resume(PPO, env)
@@ -223,7 +223,7 @@ def test_a_policy_that_acts_differently_begins_fresh_episodes(tmp_path: Path, ca
         for weight in model.policy.parameters():
             weight.add_(0.5)
     seen = Seen()
-    model.learn(288, callback=[autosave, seen])
+    model.learn(144, callback=[autosave, seen])
     assert "the policy acts differently than before" in caplog.text
     assert [["engine_lost" in info for info in infos] for infos in seen.infos[:2]] == [[True] * 3, [False] * 3]
 
@@ -244,10 +244,10 @@ def test_a_run_without_resume_keeps_what_it_can(tmp_path: Path, caplog: pytest.L
     env = env_of()
     autosave = AutoSave(tmp_path, signals=False, lock=False)
     with pytest.raises(Broken):
-        new("ppo", env).learn(288, callback=[autosave, At(6, broken)])
+        new("ppo", env).learn(144, callback=[autosave, At(6, broken)])
     autosave.rescue()
     caplog.set_level(logging.WARNING)
-    assert learn("ppo", env_of(), tmp_path).num_timesteps == 288
+    assert learn("ppo", env_of(), tmp_path).num_timesteps == 144
     assert "began without a seed" in caplog.text
 
 
@@ -260,9 +260,9 @@ def older(folder: Path) -> None:
 def test_a_checkpoint_whose_state_has_another_form_is_read_without_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    learn("ppo", env_of(), tmp_path, callbacks=[At(100, broken)], extra=older)
+    learn("ppo", env_of(), tmp_path, callbacks=[At(50, broken)], extra=older)
     caplog.set_level(logging.WARNING)
-    assert learn("ppo", env_of(), tmp_path).num_timesteps >= 288
+    assert learn("ppo", env_of(), tmp_path).num_timesteps >= 144
     assert "was saved by another version of this library" in caplog.text
 
 
@@ -271,7 +271,7 @@ def test_steps_that_are_answered_from_the_journal_are_not_saved_again(tmp_path: 
     for _ in range(2):  # the second one resumes, and ends before it has passed the first one's end
         autosave, model = begun("ppo", env_of(), tmp_path, signals=False, lock=False, save_freq=1)
         with pytest.raises(Broken):
-            model.learn(288, callback=[autosave, At(3, broken)] if autosave.resumed else [autosave, At(6, broken)])
+            model.learn(144, callback=[autosave, At(3, broken)] if autosave.resumed else [autosave, At(6, broken)])
         autosave.rescue()
         steps = [checkpoint.env_steps for checkpoint in reversed(list(autosave.store.newest_first()))]
         assert steps == sorted(steps)

@@ -35,7 +35,7 @@ CELL = """
 env = env_of()
 autosave = AutoSave(FOLDER)
 model = autosave.resume(PPO, env) or new("ppo", env)
-model.learn(288, callback=[autosave, *more])
+model.learn(144, callback=[autosave, *more])
 """
 SAME_ENV = CELL.partition("\n")[2].partition("\n")[2]
 
@@ -69,12 +69,12 @@ def ctrl_c_works():
         return not str(error)
     return False
 
-assert run(CELL, [At(50, interrupt)]) == "interrupted"
+assert run(CELL, [At(25, interrupt)]) == "interrupted"
 assert ctrl_c_works()
 assert run(CELL, [At(100, interrupt)]) == "interrupted"
-assert run(SAME_ENV, [At(130, interrupt)]) == "interrupted"
-assert run("model.learn(288, callback=autosave, reset_num_timesteps=False)", []) == "done", "learn on"
-assert model.num_timesteps > 288
+assert run(SAME_ENV, [At(65, interrupt)]) == "interrupted"
+assert run("model.learn(144, callback=autosave, reset_num_timesteps=False)", []) == "done", "learn on"
+assert model.num_timesteps > 144
 assert ctrl_c_works()
 """
 )
@@ -82,20 +82,20 @@ IN_UPDATE = """
 assert run(CELL, [InUpdate()]) == "interrupted"
 assert run(CELL, [InUpdate()]) == "interrupted"
 assert run(SAME_ENV, []) == "done"
-assert model.num_timesteps == 288
+assert model.num_timesteps == 144
 assert ctrl_c_works()
 """
 AGAIN = """
 for cell in (CELL, SAME_ENV):
     try:
-        run(cell, [At(150 if cell == CELL else 200, broken)])
+        run(cell, [At(75 if cell == CELL else 100, broken)])
     except Broken:
         pass
 autosave = AutoSave(FOLDER)
 env = env_of()
-assert autosave.resume(PPO, env).num_timesteps == 192, "what learn() had left unsaved was saved"
+assert autosave.resume(PPO, env).num_timesteps == 96, "what learn() had left unsaved was saved"
 assert run(CELL, []) == "done", "nobody learns with the one before"
-assert model.num_timesteps == 288
+assert model.num_timesteps == 144
 assert ctrl_c_works()
 whole = learn("ppo", env_of(), FOLDER + "/whole")
 assert differ(model, whole) == []
@@ -137,7 +137,7 @@ def test_a_kernel_is_interrupted_twice_and_learns_on(tmp_path: Path) -> None:
     once = CELL.replace("\nautosave", "\nautosave = None if 'autosave' not in globals() else autosave\nautosave")
     cell = (
         once.replace("= AutoSave(FOLDER)", "= autosave or AutoSave(FOLDER)")
-        .replace("288", "TOTAL")
+        .replace("144", "TOTAL")
         .replace("*more", "At(0, running), Slow()")
     )
     head = SETUP.replace("{folder!r}", repr(str(tmp_path / "run"))) + SLOW.replace("{started!r}", repr(str(started)))
@@ -182,7 +182,7 @@ def test_two_that_learn_at_the_same_time_are_refused(tmp_path: Path) -> None:
             learning.set()
             over.wait(60)
 
-        model.learn(96, callback=[autosave, At(9, wait)])
+        model.learn(48, callback=[autosave, At(9, wait)])
 
     thread = threading.Thread(target=learn)
     thread.start()
