@@ -114,6 +114,21 @@ def test_hers_comes_back_as_it_was(tmp_path: Path) -> None:
     assert same(facts, vars(read))
 
 
+def test_hers_episodes_that_ended_since_the_rollout_began_have_not_ended_where_it_begins_again(tmp_path: Path) -> None:
+    """In other envs they end elsewhere: no goal may be taken from rows that belong to the next episode by then."""
+    rollouts = {"train_freq": 30, "buffer_size": 900}  # of 90 env-steps; episodes have up to 30 steps of an env
+
+    def part(folder: str, total: int, *callbacks: Any) -> Any:
+        return learn("her", env_of("her"), tmp_path / folder, total, [*callbacks], arguments=rollouts)
+
+    one: Any = part("one", 90)
+    broken_off = part("parts", 180, At(150, broken))
+    assert (broken_off.replay_buffer.ep_length[:30] != one.replay_buffer.ep_length[:30]).any(), "some have ended"
+    again: Any = AutoSave(tmp_path / "parts", signals=False, lock=False).resume(SAC, CASES["her"][4](env_of("her")))
+    assert again.num_timesteps == 90
+    np.testing.assert_array_equal(again.replay_buffer.ep_length, one.replay_buffer.ep_length)
+
+
 class Wide(gym.Env[Any, Any]):
     """100 numbers."""
 
