@@ -11,7 +11,6 @@ import pytest
 
 import ue_rl
 from tests.docs.blocks import labelled
-from tests.support.checking import wrong
 from tests.support.programs import program
 from ue_rl.connections import MultiTcpConnection
 from ue_rl.devtools import check as compliance
@@ -79,7 +78,7 @@ def test_the_picture_shows_what_it_says(port: int) -> None:
 )
 def test_its_side_of_the_protocol_is_right(port: int) -> None:
     report = compliance.check(f"tcp://127.0.0.1:{port}")
-    assert wrong(report) == [], report
+    assert report.mistakes == [], report
     assert report.count(compliance.Verdict.PASS) > 30
 
 

@@ -11,7 +11,6 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import ue_rl
-from tests.support.checking import wrong
 from ue_rl.devtools import check as compliance
 from ue_rl.system.errors import UnsupportedByEngine
 from ue_rl.training.demonstrations.cloning import clone
@@ -60,7 +59,7 @@ def followed(env: ue_rl.UnrealVecEnv, steps: int) -> list[str]:
 def record(port: int, folder: Path, channel: str = "auto", episodes: int = 20) -> Demonstrations:
     """So many episodes of the demo on this port, which acts itself: it says with each state what its script did."""
     report = compliance.check(f"tcp://127.0.0.1:{port}", only=["steps of all envs", "actions of its own"])
-    assert wrong(report) == []
+    assert report.mistakes == []
     assert "said what it did" in str(report.findings)
     env = ue_rl.connect(f"tcp://127.0.0.1:{port}", channel=channel)
     assert record_played(env, folder, episodes) == episodes

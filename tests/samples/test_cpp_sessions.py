@@ -21,7 +21,6 @@ from tests.samples import programs
 from tests.samples.cpp_engine import MARKS, lab, made, needs_shm, reach, running
 from tests.samples.programs import connect
 from tests.samples.reach import Reach, rollout
-from tests.support.checking import wrong
 from tests.support.doubles import some_doubles
 from tests.support.same import assert_same
 from tests.support.steps import advance, begin
@@ -218,7 +217,7 @@ def checked(engine: str) -> CheckReport:
     "engine", ["reach", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("single", "agents", "tree"))]
 )
 def test_the_checker_finds_nothing(engine: str, result: CheckReport) -> None:
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
     if engine == "reach":
         assert {finding.carrier for finding in result.findings} >= {SHARED, PER_ENV, MEMORY}
 

@@ -21,7 +21,6 @@ from _pytest.mark.structures import ParameterSet
 import ue_rl
 from samples.fifty_lines.stairs import Stairs
 from tests.samples import building
-from tests.support.checking import wrong
 from tests.support.listening import free_port
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
@@ -155,14 +154,14 @@ def checked(name: str) -> compliance.CheckReport:
 def test_ue_rl_check_finds_nothing(name: str, result: compliance.CheckReport) -> None:
     found = [f for f in result.findings if f.outcome in (compliance.Verdict.FAIL, compliance.Verdict.WARN)]
     assert not found, "\n".join(map(str, found))
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
     assert result.count(compliance.Verdict.PASS) > 3
 
 
 @pytest.mark.exhaustive
 def test_ue_rl_check_finds_nothing_in_the_other_game() -> None:
     with run_in_thread(Stairs()) as server:
-        assert wrong(compliance.check(server.url)) == []
+        assert compliance.check(server.url).mistakes == []
 
 
 def test_the_other_game() -> None:

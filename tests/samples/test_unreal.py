@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 import ue_rl
 from tests.samples import building
 from tests.samples.programs import running
-from tests.support.checking import wrong
 from tests.support.listening import free_port
 from ue_rl.devtools import check as compliance
 from ue_rl.system.errors import EngineDisconnected
@@ -253,7 +252,7 @@ def checked(words: str, carriers: int) -> compliance.CheckReport:
     ],
 )
 def test_the_checker_finds_nothing(words: str, carriers: int, result: compliance.CheckReport) -> None:
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
     assert len({finding.carrier for finding in result.findings if finding.carrier}) == carriers
 
 

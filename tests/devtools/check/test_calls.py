@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.devtools.check.reports import CALLS
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.lab import Lab
-from tests.support.checking import wrong
 from ue_rl.bridges import MultiEnvBridge
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.devtools import check as compliance
@@ -35,14 +34,14 @@ def test_everything_is_refused() -> None:
     with MistakenEngine(parameters=True, channel="SHARED") as engine:
         engine.call = lambda line: "REFUSED=not%20now"
         report = checked(engine.url)
-    assert wrong(report) == [], report
+    assert report.mistakes == [], report
     assert "not now" in texts(report)["parameters"]
 
 
 def test_what_is_set_is_put_back() -> None:
     with MistakenEngine(parameters=True, channel="SHARED") as engine:
         report = checked(engine.url)
-        assert wrong(report) == [], report
+        assert report.mistakes == [], report
         assert [point.push for point in engine.points] == [1, 1, 1]
     assert report.count(Verdict.SKIP) == 4  # PAUSE, TIME_SCALE, RENDER and GOAL_REWARD are not announced
     assert "read, set and put back" in texts(report)["parameters"]
@@ -68,7 +67,7 @@ def test_a_bridge_with_everything() -> None:
     with run_in_thread(field) as server:
         report = checked(server.url)
     said = texts(report)
-    assert wrong(report) == [], report
+    assert report.mistakes == [], report
     assert report.count(Verdict.SKIP) == 0, said
     assert "two rewards" in said["rewards of goals"]
     assert "refused" in said["pictures"]  # env 1 has none

@@ -17,7 +17,6 @@ from samples.curriculum.climb import Climb
 from samples.reach import ReachBridge
 from tests.devtools.check.reports import BEHAVIOUR, of_engine
 from tests.samples import unity_engine as unity
-from tests.support.checking import wrong
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.devtools.check import CheckReport, Options, check
 from ue_rl.devtools.check.memory_peer import MEMORY
@@ -47,7 +46,7 @@ def of_a_bridge(name: str) -> CheckReport:
     "name", [pytest.param(name, marks=() if name == "sumo" else pytest.mark.exhaustive) for name in BRIDGES]
 )
 def test_a_bridge(name: str, result: CheckReport) -> None:
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
     assert carriers(result) == ({SHARED} if BRIDGES[name]().spec.groups else {SHARED, PER_ENV})
 
 
@@ -58,7 +57,7 @@ def of_shared_memory() -> CheckReport:
 
 @pytest.mark.ahead(job=of_shared_memory)
 def test_a_bridge_over_shared_memory_too(result: CheckReport) -> None:
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
     assert carriers(result) == {SHARED, PER_ENV, *([MEMORY] if sys.platform == "linux" else [])}
 
 
@@ -66,7 +65,7 @@ def test_a_bridge_over_shared_memory_too(result: CheckReport) -> None:
 def test_nothing_is_wrong_over_any_carrier_of_an_engine_of_its_own() -> None:
     with ChaosEngine(num_envs=3, shm=True) as engine:
         report = check(engine.url, Options(timeout=3.0, seed=2), only=BEHAVIOUR)
-    assert wrong(report) == [], report
+    assert report.mistakes == [], report
     assert len({finding.carrier for finding in report.findings if finding.check == "a seed twice"}) == 3
 
 
@@ -74,7 +73,7 @@ def test_nothing_is_wrong_over_any_carrier_of_an_engine_of_its_own() -> None:
 def test_the_seed_of_one_wall_leaves_the_others_alone() -> None:
     with run_in_thread(Climb(4)) as engine:
         report = check(engine.url, only=("a seed twice", "a seed for one env", "what partial batches do"))
-    assert wrong(report) == [], report
+    assert report.mistakes == [], report
 
 
 def of_csharp() -> CheckReport:
@@ -86,7 +85,7 @@ def of_csharp() -> CheckReport:
 @pytest.mark.skipif(shutil.which("mono") is None or shutil.which("mcs") is None, reason="mono is not installed")
 @pytest.mark.ahead(job=of_csharp)
 def test_csharp(result: CheckReport) -> None:
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
     assert {SHARED, PER_ENV} <= carriers(result)
 
 
@@ -133,7 +132,7 @@ def test_without_nul_bytes_the_plugin_takes_old_text_for_new(env_type: str) -> N
 def test_a_slow_tick_of_rlbase_is_no_mistake() -> None:
     with PluginStandIn(env_type="RLBASE", tick_rate=20) as game:
         report = check(game.url, Options(base=True, patience=0.5), only=("speed",))
-    assert wrong(report) == [], report
+    assert report.mistakes == [], report
     assert "ticks_per_s" not in report.speed[SHARED]  # a step takes two or three
 
 

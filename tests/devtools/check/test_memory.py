@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_shared_memory_engine import COMPILER, ENGINE, linux_only, needs_compiler, needs_sync
-from tests.support.checking import wrong
 from ue_rl.devtools.check import CheckReport, Options, check
 
 ONLY = ("handshake keys", "a seed twice", "steps and resets in one frame", "waking a trainer", "next trainer")
@@ -43,7 +42,7 @@ def report_of(folder: Path, *edits: tuple[str, str]) -> CheckReport:
 
 
 def test_the_pages_engine_is_right(tmp_path: Path) -> None:
-    assert wrong(report_of(tmp_path)) == []
+    assert report_of(tmp_path).mistakes == []
 
 
 def test_a_futex_that_is_never_woken(tmp_path: Path) -> None:

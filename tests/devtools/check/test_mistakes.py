@@ -15,7 +15,6 @@ from tests.devtools.check.reports import BEHAVIOUR, CALLS, DELIVERY, HANGS, SESS
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.mistakes import UNUSUAL, WAYS, find
 from tests.harness.engines.ways import Way
-from tests.support.checking import wrong
 from ue_rl.devtools.check import MISTAKES, CheckReport, Finding, Options, Verdict, check
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -176,7 +175,7 @@ def of_a_right_engine(seed: int) -> CheckReport:
 @pytest.mark.ahead(job=of_a_right_engine)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2, 3, 4))])
 def test_a_right_engine_is_left_in_peace(seed: int, result: CheckReport) -> None:
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
     assert passed(result) >= {*SESSIONS, *DELIVERY} - {"pause"}
     assert {finding.carrier for finding in result.findings} >= {"text, shared channel", "text, env sockets"}
 
@@ -192,7 +191,7 @@ USUAL = ("one-env", "single", "choices")
 @pytest.mark.ahead(job=of_engine)
 @pytest.mark.parametrize("way", params(UNUSUAL, lambda way: way.way in USUAL))
 def test_an_unusual_engine_is_left_in_peace(way: str, result: CheckReport) -> None:
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
     assert passed(result) >= {*SESSIONS} - {"pause"}, result
 
 

@@ -14,7 +14,6 @@ import pytest
 from tests.devtools.check.games import GAMES, Bandit, Board, Catch, Corridor, Countdown, Walk, WalkHome
 from tests.devtools.check.reports import of_bridge
 from tests.docs.blocks import labelled
-from tests.support.checking import wrong
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, run_in_thread
 from ue_rl.devtools.check import CheckReport, Options, Verdict, check
 from ue_rl.protocol.spec import ActionSpec
@@ -47,7 +46,7 @@ def games() -> Iterator[Any]:
 @pytest.mark.ahead(job=of_a_game)
 @pytest.mark.parametrize(("name", "seeded", "num_envs"), list(games()))
 def test_a_right_game(name: str, seeded: bool, num_envs: int, result: CheckReport) -> None:
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
 
 
 def of_the_agents_page(num_envs: int) -> CheckReport:
@@ -59,13 +58,13 @@ def of_the_agents_page(num_envs: int) -> CheckReport:
 @pytest.mark.ahead(job=of_the_agents_page)
 @pytest.mark.parametrize("num_envs", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_the_engine_of_the_agents_page(num_envs: int, result: CheckReport) -> None:
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
 
 
 @pytest.mark.exhaustive
 def test_a_deterministic_game_of_gymnasium() -> None:
     report = of(GymnasiumBridge(partial(gymnasium.make, "FrozenLake-v1", is_slippery=False), 2))
-    assert wrong(report) == [], report
+    assert report.mistakes == [], report
 
 
 # -- what looks like them, and is wrong

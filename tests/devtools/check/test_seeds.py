@@ -11,7 +11,6 @@ import pytest
 
 from tests.devtools.check.games import Walk
 from tests.devtools.check.reports import found, of_bridge
-from tests.support.checking import wrong
 from ue_rl.bridges import run_in_thread
 from ue_rl.devtools.check import CheckReport, Finding, Verdict, check
 from ue_rl.devtools.check.bench import SHARED, Bench, NewEngine, Options
@@ -97,7 +96,7 @@ def test_a_seed_that_is_taken_wrongly(make: Callable[[], Walk], outcome: Verdict
 
 
 def test_seeds_that_are_taken_rightly() -> None:
-    assert wrong(of_bridge(Seeded())) == []
+    assert of_bridge(Seeded()).mistakes == []
 
 
 def test_a_carrier_that_differs() -> None:
@@ -194,7 +193,7 @@ def test_an_engine_that_remembers_is_not_compared_with_itself() -> None:
 def test_a_right_engine_plays_the_same_in_each_process() -> None:
     report = of_new_engines(Seeded)
     assert of_a_new_engine(report).outcome is Verdict.PASS, report
-    assert wrong(report) == []
+    assert report.mistakes == []
 
 
 def test_an_engine_that_does_not_run_twice_is_not_said_to_be_wrong() -> None:
@@ -207,7 +206,7 @@ def test_an_engine_that_does_not_run_twice_is_not_said_to_be_wrong() -> None:
     with run_in_thread(Seeded()) as engine:
         report = check(engine.url, Options(timeout=3.0, anew=anew), only=("a seed in a new engine",))
     assert of_a_new_engine(report).outcome is Verdict.SKIP
-    assert wrong(report) == []
+    assert report.mistakes == []
 
 
 class EveryThird(Seeded):

@@ -11,7 +11,6 @@ import pytest
 
 from tests.devtools.check.games import Walk
 from tests.devtools.check.reports import found, of_bridge
-from tests.support.checking import wrong
 from ue_rl.devtools.check import CheckReport, Verdict
 from ue_rl.protocol.spec import ActionSpec
 
@@ -152,4 +151,4 @@ def test_what_is_probable(make: Callable[[], Walk], name: str, result: CheckRepo
 @pytest.mark.parametrize("make", [Walk, Home, Cells])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_nothing_is_wrong(make: Callable[[], Walk], seed: int, result: CheckReport) -> None:
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result

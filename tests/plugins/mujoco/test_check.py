@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("mujoco.batch", reason="MujocoBridge needs mujoco 4.0")
 
-from tests.support.checking import wrong
 from ue_rl.bridges import run_in_thread
 from ue_rl.devtools.check import CheckReport, check
 from ue_rl.devtools.check.text_peer import PER_ENV, SHARED
@@ -33,5 +32,5 @@ def of_mujoco(task: str, only: tuple[str, ...] = ()) -> CheckReport:
 )
 def test_nothing_is_wrong(task: str, only: tuple[str, ...]) -> None:
     result = of_mujoco(task, only)
-    assert wrong(result) == [], result
+    assert result.mistakes == [], result
     assert {finding.carrier for finding in result.findings} - {""} == {SHARED, PER_ENV}

@@ -18,7 +18,6 @@ import pytest
 import ue_rl
 from tests.docs.blocks import labelled
 from tests.plugins.web.pages import NODE, ROOT, WEB, needs_node, node
-from tests.support.checking import wrong
 from tests.support.listening import free_port
 from tests.support.waiting import eventually
 from ue_rl.connections.base.base import BaseTransport
@@ -95,7 +94,7 @@ def test_ue_rl_check_finds_nothing(engine: tuple[Path | str, ...]) -> None:
         report = compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(patience=1.0))
     found = [f for f in report.findings if f.outcome in (compliance.Verdict.FAIL, compliance.Verdict.WARN)]
     assert not found, "\n".join(map(str, found))
-    assert wrong(report) == []
+    assert report.mistakes == []
     assert report.count(compliance.Verdict.PASS) > 30
 
 
@@ -111,7 +110,7 @@ def test_ue_rl_check_finds_nothing_in_the_rows_of_agents() -> None:
     with node(GAMES, "agents", str(port)):
         open_transport(f"tcp://127.0.0.1:{port}", wait=20.0).close()
         report = compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(patience=1.0), only=OF_AGENTS)
-    assert wrong(report) == []
+    assert report.mistakes == []
     assert report.count(compliance.Verdict.PASS) >= len(OF_AGENTS) - 2
 
 

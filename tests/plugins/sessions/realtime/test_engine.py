@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("gymnasium", reason="the extra train is not installed: a trainer plays here")
 
 from tests.plugins.sessions.realtime.games import OneByOne, Sums
-from tests.support.checking import wrong
 from tests.support.steps import advance, begin
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.connections.dialling import open_transport
@@ -102,7 +101,7 @@ def test_a_check_blames_no_engine_in_real_time_for_what_comes_meanwhile() -> Non
         with serve(pool, "127.0.0.1", 0, num_envs=2) as server:
             report = check(server.url, only=only)
     texts = {each.check: each.text for each in report.findings}
-    assert wrong(report) == []
+    assert report.mistakes == []
     assert "do not repeat" in texts["what partial batches do"]
     assert "in real time no seed" in texts["a seed twice"]
 
