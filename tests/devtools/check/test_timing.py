@@ -12,7 +12,7 @@ from tests.devtools.check.reports import HANGS, TIMING, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.right import Answer, Ask
 from ue_rl.devtools import check as compliance
-from ue_rl.devtools.check import CheckReport, Options, Verdict
+from ue_rl.devtools.check import CheckReport, Finding, Options, Verdict
 from ue_rl.devtools.check.checks.timing import ticks_of
 
 
@@ -127,3 +127,26 @@ def test_a_rate_of_ticks_is_guessed(taken: list[float], rate: float) -> None:
 def test_steps_that_take_longer_and_longer() -> None:
     only = ("speed", "ends of episodes", "speed later")
     assert of_engine("slow:grows", only, Options(patience=0.5), channel="SHARED").mistakes == ["slow"]
+
+
+def test_steps_that_take_longer_for_a_moment_are_looked_at_again() -> None:
+    """Another program has come between: what grows stays slow."""
+    busy_until = 0.0
+
+    def note(finding: Finding) -> None:
+        nonlocal busy_until
+        if finding.check == "speed":
+            busy_until = time.monotonic() + 0.3
+
+    with MistakenEngine(channel="SHARED") as engine:
+        deliver = engine.deliver
+
+        def late(sock: socket.socket, data: bytes) -> None:
+            if time.monotonic() < busy_until:
+                time.sleep(0.08)
+            deliver(sock, data)
+
+        engine.deliver = late
+        report = compliance.check(engine.url, Options(timeout=2.0), only=("speed", "speed later"), progress=note)
+    assert busy_until > 0
+    assert report.mistakes == []
