@@ -275,6 +275,18 @@ def test_certificates_of_trainers() -> None:
             step(env)
 
 
+def test_no_ticket_for_a_later_session_comes() -> None:
+    trusting = ssl.create_default_context(cafile=CERTS / "ca.pem")
+    trusting.minimum_version = ssl.TLSVersion.TLSv1_3
+    with (
+        engine(tls_cert=CERTS / "engine.pem") as running,
+        socket.create_connection(("127.0.0.1", running.port), timeout=20) as plain,
+        trusting.wrap_socket(plain, server_hostname="127.0.0.1") as sock,
+    ):
+        assert sock.recv(4096).startswith(b"CONFIG:")  # tickets come before it
+        assert sock.session is None or not sock.session.has_ticket
+
+
 def test_plain_text_where_tls_is_spoken_and_the_reverse(token: Path) -> None:
     with engine(tls_cert=CERTS / "engine.pem", patience=0.3) as running:
         with pytest.raises(EngineDisconnected, match="this port speaks TLS: dial tls://"):

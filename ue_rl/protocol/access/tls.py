@@ -61,6 +61,9 @@ def engine_context(cert: Name, key: Name | None = None, client_ca: Name | None =
         with _usable("client_ca", client_ca):
             context.load_verify_locations(client_ca)
         context.verify_mode = ssl.CERT_REQUIRED
+    # Nobody takes a session up again. A ticket for it would come while a client sends its first words, and one whose
+    # threads send and read at the same time can stand still over it (Python's own sockets have no lock around OpenSSL).
+    context.num_tickets = 0
     return context
 
 
