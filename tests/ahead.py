@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-_AT_ONCE, _AHEAD = 4, 16
+_AT_ONCE = 4
+# Not many: what is begun for tests that another worker takes over is done twice.
+_AHEAD = 6
 
 
 class Ahead:
@@ -30,9 +32,9 @@ class Ahead:
         self._begun: dict[str, Future[Any]] = {}
 
     def result(self, test: pytest.Function) -> Any:
-        """What this test's job returned; begins those of the tests behind it in this folder."""
+        """What this test's job returned; begins those of the tests behind it in this file."""
         tests = test.session.items
-        near = takewhile(lambda one: one.path.parent == test.path.parent, islice(tests, tests.index(test), None))
+        near = takewhile(lambda one: one.path == test.path, islice(tests, tests.index(test), None))
         for each in islice((one for one in near if _job(one)), _AHEAD):
             if each.nodeid not in self._begun:
                 call = getattr(each, "callspec", None)
