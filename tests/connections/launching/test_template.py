@@ -80,6 +80,11 @@ def test_options_without_a_value_are_left_out(tmp_path: Path) -> None:
     assert words[1:] == ["-batchmode", "-nographics", "-logFile", "-", "-port={port}", "-envs={num_envs}"]
 
 
+def test_the_preset_that_was_meant_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"got unrael:Game\.sh.*unreal"):
+        template("unrael:Game.sh --port {port}")
+
+
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder in PATH."""

@@ -28,7 +28,7 @@ from ue_rl.devtools.recording import RecordingTransport, ReplayedGame, Trace, Tr
 from ue_rl.devtools.testing.memory import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
-from ue_rl.protocol.traces.file import MessageKind, frame
+from ue_rl.protocol.traces.file import AHEAD, MessageKind, frame
 from ue_rl.system.errors import CommandFailed, ReplayInvalid, UeRlError
 
 SPEC = EnvSpec(2, 1, num_envs=3, features=frozenset({"SEED", "TRUNC", "INFO", "OPTIONS"}))
@@ -456,6 +456,9 @@ def test_episodes_that_were_asked_ahead_are_recorded_and_replayed(side: str, hos
         first = play(RecordingTransport(inner, path) if writer is None else inner)
     if writer is not None:
         writer.close()
+        begun = [message.facts[AHEAD] for message in Trace(path) if message.facts.get(AHEAD)]
+        assert begun
+        assert all(each == [True] * len(each) for each in begun)
     departures: list[ReplayInvalid] = []
     with host(ReplayedGame(Trace(path), departures.append)) as engine:
         assert play(open_transport(engine.url)) == first

@@ -55,6 +55,7 @@ def test_each_run_has_a_row_and_a_folder_of_runs_one(tmp_path: Path, running: Ru
     killed = made(tmp_path, "killed")
     (killed.checkpoints / "0001_500_steps").mkdir()
     (tmp_path / "else").mkdir()
+    made(tmp_path / ".hidden", "seed-0")
     rows = {each.path.name: each for each in listed(tmp_path)}
     assert set(rows) == {"going", "done", "new", "several", "killed"}
     assert {name: row.state for name, row in rows.items()} == {
