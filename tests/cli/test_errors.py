@@ -206,7 +206,9 @@ def test_output_that_nobody_reads_or_that_does_not_fit(warm_cli: WarmCli, tmp_pa
             assert denied.wait() == 1
         said = errors.read_text()
         assert "No space left on device" in said
+        assert "Make room" in said
         assert "Traceback" not in said
+        assert "ue-rl-crash" not in said
         assert said.count("\n") == 1
 
 

@@ -8,6 +8,7 @@ SIGTERM 143, by SIGHUP 129.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import logging
@@ -191,6 +192,8 @@ def _sentence(error: Exception, words: list[str]) -> str:
         command = next((word for word in words if not word.startswith("-")), "")
         return f"{error}. This command needs more than is installed: {install(error, command)}"
     what = printable(f"{type(error).__name__}: {error}".partition("\n")[0])
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"{what}. Make room where this command writes, or have it write elsewhere"
     return f"{what}. Nobody expected this here; {_keep(error, words)}"
 
 
