@@ -287,6 +287,7 @@ def test_signals_that_the_trainer_holds_back_reach_the_engine(make: Make, token:
     process = engine._process
     engine.close()
     assert process is not None
+    assert process.ended.wait(20)  # its keeper has said it; the thread that listens may not have read it yet
     assert process.exit_code == -signal.SIGTERM
 
 
