@@ -110,7 +110,7 @@ def test_an_output_that_would_fill_the_disk_is_cut(make: Make, tmp_path: Path) -
 
 @pytest.mark.parametrize("code", [0, 3, 139])
 def test_an_exit_in_mid_run_is_told(make: Make, code: int) -> None:
-    engine = make(SERVES.replace("while c.recv", f"print('bye'); sys.exit({code})\nwhile c.recv"), last_words=30.0)
+    engine = make(SERVES.replace("while c.recv", f"print('bye'); sys.exit({code})\nwhile c.recv"))
     connection = engine.open(Listened())
     connection.sock.recv(10)
     assert connection.sock.recv(10) == b""
