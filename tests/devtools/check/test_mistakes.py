@@ -68,8 +68,8 @@ SAID = {
 FIRSTS = {way.mistake: way for way in reversed(WAYS)}
 # Of ALONE each run makes these: FAIL and WARN of behaviour, and some of each other kind. The rest is exhaustive.
 IN_EACH_RUN = {
-    "resets-all", "trunc-without-done", "seed-ignored", "wrong-env-acted", "choice-refused:last", "action-ignored",
-    "one-step-late:obs", "limit-as-done",
+    "reset-ignored:state", "resets-all", "stale-reset", "trunc-without-done", "seed-ignored", "wrong-env-acted",
+    "choice-refused:last", "action-ignored", "one-step-late:obs", "limit-as-done",
     "no-lower-case:keys", "no-spaces:tab", "no-crlf:return", "unknown-key-refused:any", "empty-line-refused:session",
     "numbers-not-read:as-zero", "partial-batch:refused", "short-reads:dropped",
     "serves-once:listener", "session-leaks:answer", "dies-of-garbage:dies", "no-busy:silent",
