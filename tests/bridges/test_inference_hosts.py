@@ -74,7 +74,7 @@ def test_a_host_with_a_tick_rate_ticks_in_inference_mode_too(host: Any) -> None:
             eventually(lambda: game.lockstep.ticks >= ticks + 40)  # noqa: B023
             assert time.monotonic() - began > 0.15, "in real time"
             with pytest.raises(errors.UeRlError, match="inference mode"):
-                ue_rl.connect(engine.url, timeout=5).reset()
+                ue_rl.connect(engine.url, timeout=20).reset()
             game.start_training()
             trainer = trained_with(engine, step=True)
         trainer.close()

@@ -61,7 +61,7 @@ MAKE = {
 def test_options_of_a_wrong_type_are_named_in_one_sentence(kind: str, host: Any, caplog: Any) -> None:
     with host(MAKE[kind]()) as engine:
         for wrong in ({"speed": "fast"}, {"sped": 3}):
-            env: Any = ue_rl.connect(engine.url, timeout=5, wait=5)
+            env: Any = ue_rl.connect(engine.url, timeout=20, wait=20)
             env.set_options(wrong)
             with (
                 caplog.at_level(logging.INFO, "ue_rl"),
@@ -72,7 +72,7 @@ def test_options_of_a_wrong_type_are_named_in_one_sentence(kind: str, host: Any,
         told = [record for record in caplog.records if record.levelno >= logging.ERROR]
         assert len(told) == 2
         assert all("field OPTIONS" in record.getMessage() and not record.exc_info for record in told)
-        env = ue_rl.connect(engine.url, timeout=5, wait=5)
+        env = ue_rl.connect(engine.url, timeout=20, wait=20)
         env.set_options({"speed": 3})
         assert env.reset().tolist() == [[4]]
         env.close()

@@ -220,7 +220,7 @@ def test_a_game_may_disconnect_from_within_its_callback() -> None:
 
     hosted = bridge_of(1, kind=Leaves)
     server = hosted.listen(port=0)
-    env: Any = ue_rl.connect(server.url, timeout=5)
+    env: Any = ue_rl.connect(server.url, timeout=20)
     env.reset()
     with pytest.raises(errors.EngineDisconnected):
         env.step(np.zeros((1, 1), np.float32))

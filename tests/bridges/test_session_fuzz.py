@@ -57,7 +57,7 @@ def test_a_server_survives_it_and_serves_the_next(caplog: Any) -> None:
                     rng.choice(clients).send(piece)
             for client in clients:
                 client.close()
-        with MultiTcpConnection("127.0.0.1", server.port, timeout=5.0, wait=5.0) as connection:
+        with MultiTcpConnection("127.0.0.1", server.port, timeout=20.0, wait=20.0) as connection:
             calls = EngineCalls(connection)
             begin(connection)
             assert calls.set_parameters({"gravity": 2.0}) == {"gravity": 2.0}

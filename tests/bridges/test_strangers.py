@@ -151,7 +151,7 @@ def test_ours_waits_for_its_turn_behind_a_silent_connection() -> None:
     # Its clock is a hundred times as fast: half a minute, behind which it dials once more, is 0.3 s.
     timing = fast(100)
     with run_in_thread(bridge(), waits=ServerWaits(silence=0.2)) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as silent:
             assert silent.recv(6) == b"CONFIG"
             with pytest.raises(errors.HandshakeError, match=r"sent no handshake.*within 10 s"):
                 open_engine("127.0.0.1", server.port, transport="tcp", connect_timeout=10, timing=timing)
@@ -176,7 +176,7 @@ def test_ours_says_at_once_that_it_is_there() -> None:
     for channel in Channel:
         with run_in_thread(bridge(channel=channel)) as server:
             for wiring in ["auto"] if channel is not Channel.ANY else ["shared", "per_env"]:
-                env = ue_rl.connect(server.url, transport="tcp", channel=wiring, timeout=5)
+                env = ue_rl.connect(server.url, transport="tcp", channel=wiring, timeout=20)
                 probe = socket.create_connection(("127.0.0.1", server.port))
                 probe.settimeout(5)
                 assert probe.recv(5) == b"BUSY;"

@@ -107,8 +107,8 @@ def test_the_check_proves_a_token(token: Path) -> None:
         assert "bad-handshake" not in plain.output
         first = {CHECKS[0].name}
         for url, options in (
-            (running.url, Options(timeout=5.0, token_file=token)),
-            (f"{running.url}?token-file={token}", Options(timeout=5.0)),
+            (running.url, Options(timeout=20.0, token_file=token)),
+            (f"{running.url}?token-file={token}", Options(timeout=20.0)),
         ):
             report = check(url, options, only=first)
             assert report.handshake.startswith("CONFIG:")

@@ -104,6 +104,6 @@ def test_an_option_in_the_address_goes_before_the_argument(
 
 def test_a_deadline_in_the_address_is_that_of_its_engine() -> None:
     with run_in_thread(ReachBridge(1)) as server:
-        env = ue_rl.connect(f"{server.url}?timeout=90s", timeout=5)
+        env = ue_rl.connect(f"{server.url}?timeout=90s", timeout=20)
         assert env.transport.timeout == 90.0
         env.close()

@@ -61,7 +61,7 @@ class Uneven(BaseBridge):
 @pytest.mark.parametrize("compiled", [None, False], ids=["compiled", "pure"])
 def test_steps_and_resets(compiled: Any) -> None:
     with run_in_thread(Uneven(), port=0) as server:
-        with MultiTcpConnection("127.0.0.1", server.port, compiled=compiled, timeout=5.0) as connection:
+        with MultiTcpConnection("127.0.0.1", server.port, compiled=compiled, timeout=20.0) as connection:
             assert connection.spec.channel is Channel.SHARED
             states = begin(connection)
             assert states.obs[:, :2].tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]

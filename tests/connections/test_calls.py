@@ -223,7 +223,7 @@ def test_old_engines_are_asked_nothing() -> None:
 def test_an_engine_that_does_not_answer_a_call(carrier: str) -> None:
     bridge, hold = Lab(2), threading.Event()
     bridge.set_time_scale = lambda scale: hold.wait(5) and None  # type: ignore[method-assign, func-returns-value]
-    with lab(carrier, bridge=bridge, timeout=0.3, connect_timeout=5) as (_, connection, calls):
+    with lab(carrier, bridge=bridge, timeout=0.3, connect_timeout=20) as (_, connection, calls):
         with pytest.raises(errors.EngineTimeout, match=r"within 0\.3 s") as caught:
             calls.set_time_scale(2)
         assert "TIME_SCALE" in str(caught.value)

@@ -111,7 +111,7 @@ def test_each_fault_has_its_named_error_in_time(
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_latency_and_any_fragmentation_are_no_faults(ue_rl_faulty_engine: Engine, wiring: str, compiled: bool) -> None:
     for script in (Script(latency=0.02), Script(fragment=1), Script(fragment=7, fragment_delay=0.0005)):
-        with to(ue_rl_faulty_engine(script, num_envs=NUM_ENVS), wiring, compiled=compiled, timeout=5) as connection:
+        with to(ue_rl_faulty_engine(script, num_envs=NUM_ENVS), wiring, compiled=compiled, timeout=20) as connection:
             begin(connection)
             for step in (1, 2):
                 buffers = advance(connection, 0)
@@ -160,7 +160,7 @@ def test_an_answer_too_many_that_comes_late_shifts_no_rollout(
     fault = Fault(FaultKind.TWICE, env=num_envs - 1, step=2)
     row = FaultyEngine(num_envs=num_envs).good_row(fault.env, 2)
     engine = ue_rl_faulty_engine(Script(faults=(fault,), fragment=len(row) + 1, fragment_delay=0.02), num_envs=num_envs)
-    with to(engine, wiring, compiled=compiled, timeout=5) as connection:
+    with to(engine, wiring, compiled=compiled, timeout=20) as connection:
         begin(connection)
         with pytest.raises((errors.UnexpectedMessage, errors.RepeatedEnv)) as caught:
             for step in (1, 2, 3):
@@ -187,7 +187,7 @@ def test_the_plugin_waits_for_more_env_sockets_than_it_announced(
 ) -> None:
     config = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2"
     game, timing = manual(ue_rl_plugin_stand_in, num_envs=3, handshake=config)
-    error, took = provoke(to(game, "per_env", connect_timeout=5, timing=timing), now=timing.now)
+    error, took = provoke(to(game, "per_env", connect_timeout=20, timing=timing), now=timing.now)
     assert isinstance(error, errors.EngineTimeout)
     assert "0 of 2 envs" in str(error)
     assert TIMEOUT < took < TIMEOUT + 1.2
@@ -195,7 +195,7 @@ def test_the_plugin_waits_for_more_env_sockets_than_it_announced(
 
 def test_the_plugin_does_not_serve_the_shared_channel(ue_rl_plugin_stand_in: Callable[..., PluginStandIn]) -> None:
     game, timing = manual(ue_rl_plugin_stand_in, num_envs=2)
-    error, _ = provoke(to(game, "shared", connect_timeout=5, timing=timing))
+    error, _ = provoke(to(game, "shared", connect_timeout=20, timing=timing))
     assert isinstance(error, errors.EngineTimeout)
     assert "channel='per_env'" in str(error)
 
@@ -212,7 +212,7 @@ def test_the_plugin_gives_a_second_trainer_no_handshake(ue_rl_plugin_stand_in: C
 
 
 def test_the_plugins_stray_line_is_named(ue_rl_plugin_stand_in: Callable[..., PluginStandIn]) -> None:
-    error, _ = provoke(to(ue_rl_plugin_stand_in(num_envs=2, tag_lines=False), "per_env", timeout=5))
+    error, _ = provoke(to(ue_rl_plugin_stand_in(num_envs=2, tag_lines=False), "per_env", timeout=20))
     assert isinstance(error, errors.MalformedMessage)
     assert "PROBLEM IS HERE" in str(error)
     assert error.env_id == 0

@@ -120,7 +120,7 @@ def test_one_trainer_right_after_the_other_is_never_refused(channel: str, upgrad
     with run_in_thread(DoNothingBridge(2), port=0, upgrader=ShmUpgrader() if upgrade else None) as server:
         for _ in range(15):
             if upgrade:
-                connection: Any = open_engine("127.0.0.1", server.port, timeout=5.0)
+                connection: Any = open_engine("127.0.0.1", server.port, timeout=20.0)
             else:
                 connection = trainer(server, channel=channel)
             begin(connection)
@@ -403,7 +403,7 @@ def test_an_error_line_that_answers_a_call_ends_the_connection() -> None:
         client.sendall(b"ERROR=gone\n")
         client.recv(100)
 
-    with engine(serve) as port, MultiTcpConnection("127.0.0.1", port, timeout=5) as connection:
+    with engine(serve) as port, MultiTcpConnection("127.0.0.1", port, timeout=20) as connection:
         connection.connect()
         with pytest.raises(errors.EngineDisconnected, match="ended the session: gone"):
             connection.call("GET")

@@ -236,7 +236,7 @@ def test_an_answer_to_the_lost_connection_is_dropped_and_counted(
     script = load_script(LATE)
     with script.LateEngine(script.Case("next", 0, 0, channel, at=3), threaded=False) as engine:
         options: dict[str, Any] = {"channel": channel, "compiled": compiled, "timing": clock(engine)}
-        transport: Any = open_transport(engine.url, "tcp", timeout=0.2, connect_timeout=5, reconnect=5, **options)
+        transport: Any = open_transport(engine.url, "tcp", timeout=0.2, connect_timeout=20, reconnect=5, **options)
         begin(transport)
         for tag in (11, 12, 13, 14):
             go_on(transport, tag)

@@ -73,8 +73,8 @@ def test_two_engines_without_tokens_are_two_engines() -> None:
             with contextlib.closing(Segment.open(host.name)) as mapped:
                 mapped.memory[224:240] = bytes(16)
         with (
-            SharedMemoryConnection(one.name, timeout=5) as first,
-            SharedMemoryConnection(other.name, timeout=5) as second,
+            SharedMemoryConnection(one.name, timeout=20) as first,
+            SharedMemoryConnection(other.name, timeout=20) as second,
         ):
             assert first.memory.header.token == second.memory.header.token == bytes(16)
             for connection in (first, second, first):
@@ -122,7 +122,7 @@ def test_one_trainer_at_a_time_and_the_next_is_served() -> None:
     bridge = Sum()
     with run_shm_in_thread(bridge) as host:
         for turn in range(3):
-            with SharedMemoryConnection(host.name, connect_timeout=5) as connection:
+            with SharedMemoryConnection(host.name, connect_timeout=20) as connection:
                 begin(connection)
                 assert totals(connection) == [1.0] * N
                 with pytest.raises(EngineBusy, match=rf"another trainer.*process {os.getpid()}"):
@@ -231,7 +231,7 @@ def test_what_cannot_be_taken_goes_on_in_text_and_says_why(
 ) -> None:
     caplog.set_level(logging.INFO, "ue_rl.connections")
     with run_in_thread(Sum(), upgrader=Elsewhere(how)) as server:
-        with contextlib.closing(open_engine("127.0.0.1", server.port, timeout=5)) as connection:
+        with contextlib.closing(open_engine("127.0.0.1", server.port, timeout=20)) as connection:
             assert isinstance(connection, MultiTcpConnection)
             begin(connection)
             assert totals(connection) == [1.0] * N
@@ -239,7 +239,7 @@ def test_what_cannot_be_taken_goes_on_in_text_and_says_why(
         assert len([line for line in told if line.startswith("no shared memory, the run")]) == 1
         assert any(re.search(why, line) for line in told), told
         with pytest.raises(errors.UnsupportedByEngine, match=why):
-            ue_rl.connect(server.url, "shm", timeout=5)
+            ue_rl.connect(server.url, "shm", timeout=20)
 
 
 def test_where_there_is_no_memory_to_offer_the_server_serves_text(caplog: pytest.LogCaptureFixture) -> None:

@@ -153,7 +153,7 @@ import sys
 from ue_rl.system import errors
 from ue_rl.connections import SharedMemoryConnection
 try:
-    SharedMemoryConnection.attach(sys.argv[1], timeout=5)
+    SharedMemoryConnection.attach(sys.argv[1], timeout=20)
 except errors.EngineBusy as error:
     print(error)
 """
@@ -171,7 +171,7 @@ except errors.EngineBusy as error:
         assert 100 <= int(held[1]) <= time.time() - since + 1
         memory.store_u64(CLIENT_SINCE, 0)
         with pytest.raises(errors.EngineBusy, match=rf"got process {os.getpid()}, which is this one \["):
-            SharedMemoryConnection.attach(host.name, timeout=5)
+            SharedMemoryConnection.attach(host.name, timeout=20)
         connection.close()
         eventually(lambda: not host.host.memory.load_u32(CLIENT_PID))
         assert host.host.memory.load_u64(CLIENT_SINCE) == 0
@@ -182,7 +182,7 @@ except errors.EngineBusy as error:
 
 def test_a_collected_connection_leaves_its_segment() -> None:
     with run_shm_in_thread(Game()) as host:
-        connection = SharedMemoryConnection.attach(host.name, timeout=5)
+        connection = SharedMemoryConnection.attach(host.name, timeout=20)
         kept = begin(connection).obs
         del connection
         gc.collect()
@@ -190,7 +190,7 @@ def test_a_collected_connection_leaves_its_segment() -> None:
         eventually(lambda: not memory.load_u32(CLIENT_PID))
         assert memory.load_u32(CLIENT_PID) == memory.load_u32(CLIENT_STATE) == 0
         assert kept.tolist() == [[0], [0]], "arrays that were given out stay"
-        with SharedMemoryConnection(host.name, timeout=5) as following:
+        with SharedMemoryConnection(host.name, timeout=20) as following:
             begin(following)
 
 
@@ -198,7 +198,7 @@ def test_a_cell_that_raised_may_be_run_again() -> None:
     """Nobody calls gc.collect(): the next connection looks for what is lost before it refuses."""
 
     def cell(name: str) -> None:
-        env = ue_rl.connect(f"shm://{name}", timeout=5)
+        env = ue_rl.connect(f"shm://{name}", timeout=20)
         env.reset()
         env.step(np.ones((N, 1), np.float32))
         raise RuntimeError("a mistake in the cell")
@@ -211,7 +211,7 @@ def test_a_cell_that_raised_may_be_run_again() -> None:
                     cell(host.name)
         finally:
             gc.enable()
-        with contextlib.closing(ue_rl.connect(f"shm://{host.name}", timeout=5)) as env:
+        with contextlib.closing(ue_rl.connect(f"shm://{host.name}", timeout=20)) as env:
             env.reset()
 
 
@@ -219,11 +219,11 @@ def test_a_collected_connection_does_not_leave_in_the_name_of_the_next() -> None
     """Its session was ended by the engine, it never noticed, and the next one of this process has the segment."""
     game = Game()
     with run_shm_in_thread(game) as host:
-        first = SharedMemoryConnection.attach(host.name, timeout=5)
+        first = SharedMemoryConnection.attach(host.name, timeout=20)
         begin(first)
         game.disconnect()
         eventually(lambda: host.host.memory.load_u32(CLIENT_PID) == 0)
-        with SharedMemoryConnection(host.name, timeout=5) as second:
+        with SharedMemoryConnection(host.name, timeout=20) as second:
             with pytest.raises(errors.ConnectionUnusable, match=r"ended the session.*the game left training mode"):
                 first.reset()
             begin(second)
@@ -235,9 +235,9 @@ def test_a_collected_connection_does_not_leave_in_the_name_of_the_next() -> None
 
 def test_a_closed_connection_has_nothing_left_to_let_go_of() -> None:
     with run_shm_in_thread(Game()) as host:
-        first = SharedMemoryConnection.attach(host.name, timeout=5)
+        first = SharedMemoryConnection.attach(host.name, timeout=20)
         first.close()
-        with SharedMemoryConnection(host.name, timeout=5) as second:
+        with SharedMemoryConnection(host.name, timeout=20) as second:
             begin(second)
             del first
             gc.collect()
@@ -247,12 +247,12 @@ def test_a_closed_connection_has_nothing_left_to_let_go_of() -> None:
 def test_a_collected_upgraded_connection_ends_its_session() -> None:
     before = threading.active_count()  # other tests leave some that sleep
     with run_in_thread(Game(), upgrader=ShmUpgrader()) as server:
-        connection = SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=5)
+        connection = SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=20)
         connection.connect()
         name = connection.name
         del connection
         gc.collect()
-        with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=5) as following:
+        with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=20) as following:
             begin(following)
             assert following.name != name
         assert threading.active_count() < before + 20
@@ -260,7 +260,7 @@ def test_a_collected_upgraded_connection_ends_its_session() -> None:
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="fork and /dev/shm")
 def test_a_forked_child_does_not_leave_in_its_parents_name() -> None:
-    with run_shm_in_thread(Game()) as host, SharedMemoryConnection(host.name, timeout=5) as connection:
+    with run_shm_in_thread(Game()) as host, SharedMemoryConnection(host.name, timeout=20) as connection:
         begin(connection)
         child = os.fork()
         if child == 0:
@@ -291,7 +291,7 @@ def test_a_trainer_whose_session_was_ended_writes_nothing_into_the_next_ones(
 ) -> None:
     game = make()
     game.configure(replace(game.spec, features=frozenset({"SEED", "OPTIONS"})))
-    with ShmHost(game) as host, SharedMemoryConnection(host.name, timeout=5) as connection:
+    with ShmHost(game) as host, SharedMemoryConnection(host.name, timeout=20) as connection:
 
         def answered() -> None:
             host.tick(0.01)

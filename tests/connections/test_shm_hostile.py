@@ -111,14 +111,14 @@ def test_a_trainer_that_breaks_the_rules_is_sent_away(
 
 def serves(name: str) -> None:
     """The next trainer is served."""
-    with SharedMemoryConnection(name, connect_timeout=5) as connection:
+    with SharedMemoryConnection(name, connect_timeout=20) as connection:
         begin(connection)
         assert np.isfinite(totals(connection)).all()
 
 
 def test_a_raw_trainer_that_lies_about_the_proof_stays_in_text() -> None:
     with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock, sock.makefile("rb") as lines:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock, sock.makefile("rb") as lines:
             assert b";SHM=" in lines.readline()
             sock.sendall(b"SHM=ACCEPT;PROOF=" + b"0" * 32 + b"\n")
             assert lines.readline().startswith(b"SHM=REFUSED;WHY=")

@@ -99,7 +99,7 @@ def test_a_callback_may_disconnect_without_waiting_for_itself() -> None:
 
     bridge = Leaves()
     handle = run_in_thread(bridge, upgrader=ShmUpgrader())
-    with SharedMemoryConnection(engine=("127.0.0.1", handle.port), timeout=5) as connection:
+    with SharedMemoryConnection(engine=("127.0.0.1", handle.port), timeout=20) as connection:
         begin(connection)
         with pytest.raises(errors.EngineDisconnected):
             totals(connection, 9)
@@ -158,9 +158,9 @@ def test_a_trainer_that_dies_makes_room_for_the_next(upgraded: bool, then: str) 
         process.kill()
         process.wait()
         again = (
-            SharedMemoryConnection(engine=("127.0.0.1", engine.port), connect_timeout=5)
+            SharedMemoryConnection(engine=("127.0.0.1", engine.port), connect_timeout=20)
             if upgraded
-            else SharedMemoryConnection(engine.name, connect_timeout=5)
+            else SharedMemoryConnection(engine.name, connect_timeout=20)
         )
         with again:
             begin(again)

@@ -63,7 +63,7 @@ def test_nobody_listens(slack: float) -> None:
     listens = r"nothing listens on 127.0.0.1:\d+.*Is Play pressed"
     with nobody() as port, pytest.raises(errors.EngineUnreachable, match=listens) as caught:
         begun = time.monotonic()
-        ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=5)
+        ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=20)
     assert time.monotonic() - begun < slack
     assert isinstance(caught.value, ConnectionError)
 
@@ -71,7 +71,7 @@ def test_nobody_listens(slack: float) -> None:
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "two..dots", "x" * 64 + ".invalid"])
 def test_unknown_host(host: str) -> None:
     with pytest.raises(errors.EngineUnreachable, match=rf"host name '{re.escape(host)}' is unknown"):
-        ue_rl.connect(f"tcp://{host}:7777", timeout=5)
+        ue_rl.connect(f"tcp://{host}:7777", timeout=20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue of a listener refuses")
@@ -110,7 +110,7 @@ def test_waits_for_an_engine_that_starts_late() -> None:
 
     timer = threading.Timer(0.3, start_late)
     timer.start()
-    env = ue_rl.connect(f"tcp://127.0.0.1:{port}", wait=20, timeout=5)
+    env = ue_rl.connect(f"tcp://127.0.0.1:{port}", wait=20, timeout=20)
     assert env.num_envs == 1
     env.close()
     timer.join()
@@ -122,11 +122,11 @@ def test_ipv6_and_names() -> None:
     if not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
     with engine(says(MULTI + ";CHANNEL=SHARED", STATES), socket.AF_INET6, "::1") as port:
-        env = ue_rl.connect(f"tcp://[::1]:{port}", timeout=5)
+        env = ue_rl.connect(f"tcp://[::1]:{port}", timeout=20)
         assert env.reset().tolist() == [[1], [2]]
         env.close()
     with engine(says(MULTI + ";CHANNEL=SHARED", STATES)) as port:
-        env = ue_rl.connect(f"tcp://localhost:{port}", timeout=5)
+        env = ue_rl.connect(f"tcp://localhost:{port}", timeout=20)
         assert env.reset().tolist() == [[1], [2]]
         env.close()
 
@@ -158,7 +158,7 @@ def test_the_caller_wins_then_the_handshake_then_env_sockets(offered: str | None
         client.recv(1)
 
     with engine(play) as port:
-        connection = MultiTcpConnection("127.0.0.1", port, channel=wanted, timeout=5)
+        connection = MultiTcpConnection("127.0.0.1", port, channel=wanted, timeout=20)
         with connection:
             assert isinstance(connection, Transport)
             assert connection.describe()["wiring"] == wiring
@@ -171,22 +171,22 @@ def closes_its_listener(listener: socket.socket, client: socket.socket) -> None:
 
 def test_falls_back_to_the_shared_channel_where_env_sockets_are_refused() -> None:
     with engine(closes_its_listener) as port:
-        env = ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=5)
+        env = ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=20)
         assert env.transport.describe()["wiring"] == "shared channel"
         assert env.reset().tolist() == [[1], [2]]
         env.close()
     with engine(closes_its_listener) as port:
         with pytest.raises(errors.EngineUnreachable, match="only 0 of 2 env sockets"):
-            ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=5, channel="per_env")
+            ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=20, channel="per_env")
 
 
 def test_the_wrong_class_for_the_engine_says_which_to_use() -> None:
     with PluginStandIn(env_type="SINGLE") as game:
         with pytest.raises(errors.HandshakeError, match="MultiTcpConnection cannot serve"):
-            MultiTcpConnection(game.host, game.port, timeout=5).connect()
+            MultiTcpConnection(game.host, game.port, timeout=20).connect()
     with PluginStandIn(num_envs=2) as game:
         with pytest.raises(errors.HandshakeError, match="SingleTcpConnection cannot serve"):
-            SingleTcpConnection(game.host, game.port, timeout=5).connect()
+            SingleTcpConnection(game.host, game.port, timeout=20).connect()
 
 
 def test_partial_batches_in_any_order_and_split_anywhere() -> None:
@@ -199,7 +199,7 @@ def test_partial_batches_in_any_order_and_split_anywhere() -> None:
 
     for compiled in (None, False):
         with engine(play) as port:
-            env = ue_rl.connect(f"tcp://127.0.0.1:{port}", channel="shared", timeout=5, compiled=compiled)
+            env = ue_rl.connect(f"tcp://127.0.0.1:{port}", channel="shared", timeout=20, compiled=compiled)
             assert env.reset().tolist() == [[1], [2]]
             env.close()
 
@@ -220,7 +220,7 @@ def test_long_lines_on_env_sockets(compiled: bool | None) -> None:
             sock.close()
 
     with engine(play) as port:
-        env = ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=5, compiled=compiled)
+        env = ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=20, compiled=compiled)
         assert env.reset().tolist() == [[1, 2, 3]] * 2
         env.close()
 
@@ -314,7 +314,7 @@ def test_a_stray_answer_in_the_socket_is_found_before_a_reset(env_ids: list[int]
             pass
 
     with engine(play) as port:
-        with MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5) as connection:
+        with MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=20) as connection:
             begin(connection)
             assert connection._wiring is not None
             stepped.set()
@@ -328,7 +328,7 @@ def test_python_path_of_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UE_RL_PURE", "1")
     assert load("kernels") is kernels_pure
     with PluginStandIn(num_envs=3) as game:
-        env = ue_rl.connect(game.url, timeout=5)
+        env = ue_rl.connect(game.url, timeout=20)
         env.reset()
         for _ in range(20):
             env.step(np.zeros((3, 2), np.float32))
@@ -352,7 +352,7 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 def test_short_deadlines_are_kept_over_shared_memory(slack: float) -> None:
     with ShmFaultyEngine(Fault(FaultKind.SILENCE, env=0, step=1), num_envs=1) as engine:
-        with SharedMemoryConnection(engine=engine.address, timeout=5) as connection:
+        with SharedMemoryConnection(engine=engine.address, timeout=20) as connection:
             begin(connection)
             connection.timeout = 0.05
             begun = time.monotonic()

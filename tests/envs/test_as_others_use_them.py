@@ -260,7 +260,7 @@ def test_a_step_of_a_vector_env_in_two_halves() -> None:
     for step in range(60):
         actions = np.full(3, step % 2)
         envs[0].step_async(actions)
-        np.testing.assert_equal(envs[0].step_wait(timeout=5), envs[1].step(actions))
+        np.testing.assert_equal(envs[0].step_wait(timeout=20), envs[1].step(actions))
 
 
 def test_a_time_limit_lets_others_know_the_time(hosted: Callable[..., str]) -> None:

@@ -34,7 +34,7 @@ def test_rollouts_equal_dummy_vec_env_in_every_spelling(obs_format: ObsFormat) -
     decimals = 6 if obs_format.name == "SIX_DECIMALS" else 2
     reference = roll(DummyVecEnv([make_tiny_env(i, decimals=decimals) for i in range(3)]))
     with PluginStandIn(num_envs=3, obs_format=obs_format, decimals=decimals) as game:
-        env = ue_rl.connect(game.url, timeout=5)
+        env = ue_rl.connect(game.url, timeout=20)
         assert env.transport.describe()["wiring"] == "3 env sockets"
         assert_same(roll(env), reference)
         env.close()
@@ -45,7 +45,7 @@ def test_single_and_rlbase(env_type: str) -> None:
     # RLBASE computes a state before the first reset, which the task counts as nothing.
     reference = roll(DummyVecEnv([make_tiny_env(0)]))
     with PluginStandIn(env_type=env_type) as game:
-        env = ue_rl.connect(game.url, timeout=5)
+        env = ue_rl.connect(game.url, timeout=20)
         assert_same(roll(env), reference)
         env.close()
 
@@ -53,7 +53,7 @@ def test_single_and_rlbase(env_type: str) -> None:
 def test_actions_of_different_length_and_a_real_tick() -> None:
     reference = roll(DummyVecEnv([make_tiny_env(i) for i in range(3)]), steps=10)
     with PluginStandIn(num_envs=3, action_ticks=[1, 3, 2], tick_rate=600, accept_interval=0.01) as game:
-        env = ue_rl.connect(game.url, timeout=5)
+        env = ue_rl.connect(game.url, timeout=20)
         assert_same(roll(env, steps=10), reference)
         env.close()
 
@@ -62,7 +62,7 @@ def test_ppo_learns_the_same_weights_as_in_process() -> None:
     options = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "seed": 1}
     reference = trained(PPO, "MlpPolicy", DummyVecEnv([make_tiny_env(i) for i in range(4)]), 256, **options)
     with PluginStandIn(num_envs=4) as game:
-        env = ue_rl.connect(game.url, timeout=5)
+        env = ue_rl.connect(game.url, timeout=20)
         with pytest.warns(UserWarning, match="takes no seeds"):
             over_the_wire = trained(PPO, "MlpPolicy", env, 256, **options)
         env.close()
@@ -71,7 +71,7 @@ def test_ppo_learns_the_same_weights_as_in_process() -> None:
 
 def test_seeds_and_options_that_the_plugin_does_not_take_are_said_once() -> None:
     with PluginStandIn(num_envs=2) as game:
-        env = ue_rl.connect(game.url, timeout=5)
+        env = ue_rl.connect(game.url, timeout=20)
         env.seed(1)
         env.set_options({"level": 2})
         with pytest.warns(UserWarning, match="the engine takes no") as caught:

@@ -177,7 +177,7 @@ def give_way(port: int, own: int) -> None:
         assert silent.line().startswith("CONFIG:")
         same = [stack.enter_context(RawClient(("127.0.0.1", port))) for _ in range(own)]
         if not own:
-            other = socket.create_connection(("127.0.0.1", port), timeout=5, source_address=("127.0.0.2", 0))
+            other = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=("127.0.0.2", 0))
             lines = stack.enter_context(stack.enter_context(other).makefile("rb"))
             assert lines.readline().startswith(b"BUSY;")
             assert lines.readline().startswith(b"CONFIG:")

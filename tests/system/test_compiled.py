@@ -79,7 +79,7 @@ def test_shared_memory_is_refused_by_name_and_nothing_is_left(without: Any) -> N
 def test_an_offer_is_not_taken_and_the_run_goes_on_in_text(without: Any, caplog: pytest.LogCaptureFixture) -> None:
     with ShmFaultyEngine(num_envs=2) as engine, caplog.at_level(logging.INFO, "ue_rl.connections"):
         without()
-        env = ue_rl.connect(engine.url, timeout=5.0)
+        env = ue_rl.connect(engine.url, timeout=20.0)
         assert env.transport.describe()["transport"] == "tcp"
         env.reset()
         env.step(np.zeros((2, *env.action_space.shape), np.float32))
@@ -93,7 +93,7 @@ def test_an_engine_without_the_module_makes_no_offer_and_says_so_once(
     without()
     with run_in_thread(Sum(EnvSpec(2, 1, num_envs=2)), upgrader=ShmUpgrader()) as server:
         for _ in range(2):
-            env = ue_rl.connect(server.url, timeout=5.0)
+            env = ue_rl.connect(server.url, timeout=20.0)
             env.reset()
             assert env.transport.spec.shm is None
             env.close()

@@ -99,7 +99,7 @@ def test_an_engine_that_is_away_takes_the_setting_when_it_is_back() -> None:
 def connection(request: pytest.FixtureRequest) -> Iterator[BaseTransport]:
     with run_in_thread(Lab(2)) as one, run_in_thread(Lab(2)) as two:
         urls: Any = one.url if request.param == "one" else [one.url, two.url]
-        transport = open_transport(urls, "tcp", timeout=5)
+        transport = open_transport(urls, "tcp", timeout=20)
         assert isinstance(transport, BaseTransport)
         yield transport
         transport.close()

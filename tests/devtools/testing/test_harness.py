@@ -269,7 +269,7 @@ def test_a_vec_env_in_memory_equals_dummy_vec_env(make: Callable[[], Any], throu
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
 def test_the_bridge_server_fixture_serves_both_wirings(ue_rl_bridge_server: Callable[..., Any], channel: str) -> None:
     server = ue_rl_bridge_server(TinyTasks())
-    env = ue_rl.connect(server.url, channel=channel, timeout=5)
+    env = ue_rl.connect(server.url, channel=channel, timeout=20)
     assert env.reset().tolist() == [np.float32(TinyTask(i).reset()).tolist() for i in range(3)]
     env.close()
 

@@ -406,4 +406,4 @@ async def test_an_arena_runs_in_an_event_loop() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     with pytest.raises(OSError):
-        socket.create_connection(("127.0.0.1", arena.port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", arena.port), timeout=20).close()

@@ -193,7 +193,7 @@ def test_a_backend_without_a_key_or_with_a_wrong_constraint(monkeypatch: Any) ->
 
 def test_a_service_that_is_down() -> None:
     pytest.importorskip("openai", reason="the package openai is not installed")
-    backend = OpenAIBackend("m", "http://127.0.0.1:9/v1", timeout=5, retries=0)
+    backend = OpenAIBackend("m", "http://127.0.0.1:9/v1", timeout=20, retries=0)
     assert not backend.is_available()
     (outcome,) = arena_of(LLMAgentBehavior(backend)).tick([SEEN])
     assert outcome.code == "LLM_TIMEOUT"

@@ -227,7 +227,7 @@ def test_a_proxy_that_was_asked_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("https_proxy", "grpc_proxy", "no_proxy", "no_grpc_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(EngineUnreachable, match=r"The proxy of \$http_proxy was asked.*name 192.0.2.1 in \$no_proxy"):
-        open_transport("grpc://192.0.2.1:9", timeout=5)
+        open_transport("grpc://192.0.2.1:9", timeout=20)
     monkeypatch.setenv("no_proxy", "192.0.2.1")
     told = named(_Failed(grpc.StatusCode.DEADLINE_EXCEEDED, ""), "192.0.2.1:9")
     assert "is the game paused" in str(told).lower()

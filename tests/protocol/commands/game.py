@@ -147,7 +147,7 @@ def lonely(incoming: Any, out: Any = ...) -> ShmCommands:
         fail=fail,
         infos={},
         num_rows=1,
-        timeout=5,
+        timeout=20,
     )
 
 

@@ -25,7 +25,7 @@ from ue_rl.system import errors
 )  # fmt: skip
 def test_answers_and_events_that_cannot_be(answer: bytes) -> None:
     with pytest.raises(errors.MalformedMessage) as caught:
-        lonely(Flood(answer)).request(Method.PING, M.PingT(), timeout=5)
+        lonely(Flood(answer)).request(Method.PING, M.PingT(), timeout=20)
     assert caught.value.fault == "engine"
 
 

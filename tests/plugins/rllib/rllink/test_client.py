@@ -41,7 +41,7 @@ def walk(num_envs: int, action: ActionSpec = ACTIONS["discrete"]) -> MemoryTrans
 
 
 def client(server: RLlinkServer, num_envs: int = 3, **options: Any) -> RLlinkClient:
-    return RLlinkClient(walk(num_envs, server.action), port=server.port, timeout=5.0, seed=1, **options)
+    return RLlinkClient(walk(num_envs, server.action), port=server.port, timeout=20.0, seed=1, **options)
 
 
 @pytest.mark.parametrize(("num_envs", "action"), [(1, "discrete"), (3, "multi_discrete"), (4, "box"), (32, "discrete")])

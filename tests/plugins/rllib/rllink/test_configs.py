@@ -63,7 +63,7 @@ def test_algorithms_that_never_answer_are_refused_by_name() -> None:
         RLlinkServer(4, ACTIONS["discrete"], config_pickle=pickled) as server,
         pytest.raises(ConfigurationError, match=r"IMPALA and APPO .*expected PPO or SAC; got .*Spec"),
     ):
-        RLlinkClient(walk(1), port=server.port, timeout=5.0).connect()
+        RLlinkClient(walk(1), port=server.port, timeout=20.0).connect()
     assert server.batches == []
 
 
