@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 _AT_ONCE = 4
-# Not many: what is begun for tests that another worker takes over is done twice.
+# Not many: a job that is begun here for a test that another worker takes over is done by both.
 _AHEAD = 6
 
 

@@ -96,7 +96,7 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(10_000, 10, 10)  # of 700 new objects, as by itself, it would take 2 s of each worker
+        gc.set_threshold(10_000, 10, 10)  # at Python's own 700 new objects, collecting takes 2 s of each worker
         gc.enable()
         _join_the_loggers_of_torch()
 

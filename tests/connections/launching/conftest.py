@@ -87,7 +87,9 @@ def make(token: str, tmp_path: Path) -> Iterator[Callable[..., LaunchedEngine]]:
     def engine(code: str = SERVES, *words: str, **options: Any) -> LaunchedEngine:
         arguments: dict[str, Any] = {
             "num_envs": 2, "seed": None, "engine": 0, "output": tmp_path / "engine-0.log", "open": Dialled,
-            "start_timeout": 20.0, "last_words": 20.0, **options,  # of an engine that ends: on a busy machine, too
+            "start_timeout": 20.0,
+            "last_words": 20.0,  # half a second may pass before a busy machine has ended an engine that was killed
+            **options,
         }  # fmt: skip
         command = arguments.pop("command", None) or python(code, token, "{port}", *words)
         made.append(LaunchedEngine(command, **arguments))
