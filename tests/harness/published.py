@@ -58,7 +58,8 @@ class PublishedPort:
 
     @staticmethod
     def _pass_on(sock: socket.socket, target: int) -> None:
-        with sock, socket.create_connection(("127.0.0.1", target)) as game:
+        # A game that has ended, or ends in mid-session, closes what leads to it: as a proxy of Docker's does.
+        with contextlib.suppress(OSError), sock, socket.create_connection(("127.0.0.1", target)) as game:
             other: dict[Any, Any] = {sock: game, game: sock}
             while True:
                 for ready in select.select([sock, game], [], [])[0]:

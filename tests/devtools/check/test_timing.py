@@ -112,6 +112,24 @@ def test_a_slow_engine_is_named() -> None:
         assert compliance.check(engine.url, Options(patience=0.3), only=("speed",)).mistakes == ["slow"]
 
 
+def test_steps_that_are_slow_for_a_moment_are_looked_at_again() -> None:
+    """The machine is busy while the check begins: a slow engine stays slow."""
+    with MistakenEngine(channel="SHARED", num_envs=1) as engine:
+        one = engine.one
+        asked = 0
+
+        def slowly_at_first(ask: Ask) -> Answer:
+            nonlocal asked
+            asked += 1
+            if asked < 12:
+                time.sleep(0.12)
+            return one(ask)
+
+        engine.one = slowly_at_first
+        report = compliance.check(engine.url, Options(patience=0.3), only=("speed",))
+    assert report.mistakes == []
+
+
 @pytest.mark.parametrize(
     ("taken", "rate"),
     [

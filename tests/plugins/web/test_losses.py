@@ -275,9 +275,12 @@ def test_without_a_page_a_training_is_saved(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     port = free_port()
 
+    def has_learnt() -> bool:  # which the second line of its table tells
+        # The run's folder alone: what is within comes and goes meanwhile.
+        return any(len(file.read_text().splitlines()) > 1 for file in tmp_path.glob("*/*/progress.csv"))
+
     def kill_it() -> None:
-        curves = "progress.csv"  # which has its second line once something was learnt
-        eventually(lambda: any(len(file.read_text().splitlines()) > 1 for file in tmp_path.rglob(curves)), 90)
+        eventually(has_learnt, 90)
         page.kill()
 
     with node(CARTS / "node.js", f"ws://127.0.0.1:{port}") as page:

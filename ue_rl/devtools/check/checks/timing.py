@@ -36,14 +36,23 @@ _RATES = (10, 15, 20, 24, 25, 30, 40, 50, 60, 72, 75, 90, 100, 120, 144, 165, 20
 
 def speed(bench: Bench) -> str:
     """Steps of all envs, one after the other: how long each takes, as this checker sees it (it is no fast trainer)."""
+    ticks = 1
+    if bench.peer().spec.env_type is EnvType.RLBASE:
+        ticks = _TICKS_OF_RLBASE
     bench.step()
     _acknowledge(bench, late=True)  # as it is where trainers wait for whole answers
-    began = time.perf_counter()
-    taken = []
-    for _ in bench.while_there_is_time(_SECONDS, _STEPS):
-        taken.append(bench.step().seconds)
+    taken: list[float] = []
+    steps = 0.0  # in a second
+    slow = True
+    looks = 0
+    while slow and looks < _ROUNDS:
+        looks += 1
+        began = time.perf_counter()
+        taken = _seconds(bench, _SECONDS, _STEPS)
+        steps = len(taken) / (time.perf_counter() - began)
+        # What is slow makes every step long, and another program some.
+        slow = np.median(taken) > _SLOW * ticks and min(taken) > _SLOW * ticks / 2
     _acknowledge(bench, late=False)
-    steps = len(taken) / (time.perf_counter() - began)
     p50, p99 = np.percentile(taken, (50, 99)).tolist()
     envs = bench.peer().spec.num_envs
     bench.speed |= {
@@ -53,13 +62,10 @@ def speed(bench: Bench) -> str:
         "env_steps_per_s": round(steps * envs, 1),
     }
     said = f"p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms, {steps:.0f} steps/s, {steps * envs:.0f} env-steps/s"
-    ticks = 1
-    if bench.peer().spec.env_type is EnvType.RLBASE:
-        ticks = _TICKS_OF_RLBASE
     if ticks == 1 and (rate := ticks_of(taken)):
         said += f"; evenly, as of a tick of {rate:g} a second"
         bench.speed["ticks_per_s"] = rate
-    if p50 > _SLOW * ticks and min(taken) > _SLOW * ticks / 2:  # not because other programs run now and then
+    if slow:
         bench.warn("slow", said)
     return said
 
@@ -72,7 +78,7 @@ def slower(bench: Bench) -> str:
     first = bench.speed["p50_ms"]
     now = 0.0
     for _ in range(_ROUNDS):
-        taken = _milliseconds(bench)
+        taken = [1e3 * seconds for seconds in _seconds(bench, _SECONDS / 2, 2 * _LOOKS)]
         now = float(np.median(taken))
         # What grows makes every step longer, and another program some.
         if min(taken) <= _GROWN * first + _GROWN_MS:
@@ -80,12 +86,12 @@ def slower(bench: Bench) -> str:
     return bench.warn("slow", f"a step took {first:.1f} ms at first and takes {now:.1f} ms now: what grows?")
 
 
-def _milliseconds(bench: Bench) -> list[float]:
-    """How long each of a few steps takes."""
+def _seconds(bench: Bench, within: float, most: int) -> list[float]:
+    """How long each of some steps takes: of a few, even where they take longer than `within`."""
     began = time.perf_counter()
     taken: list[float] = []
-    while len(taken) < _FEW or (len(taken) < 2 * _LOOKS and time.perf_counter() < began + _SECONDS / 2):
-        taken.append(bench.step().seconds * 1e3)
+    while len(taken) < _FEW or (len(taken) < most and time.perf_counter() < began + within):
+        taken.append(bench.step().seconds)
     return taken
 
 
