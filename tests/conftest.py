@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.ahead import Ahead
+from tests.support.undrawn import UNDRAWN, take_curves_away
 
 if TYPE_CHECKING:
     from tests.harness.warm_cli import WarmCli
 
 TESTS = Path(__file__).resolve().parent
+_UNDRAWN_HERE = pytest.MonkeyPatch()
 WARM_ROOT = "UE_RL_TESTS_WARM_ROOT"  # names the socket of the WarmRoot of these workers
 # Before torch is imported: with as many workers as cores, torch's threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -40,6 +42,7 @@ os.environ["SB3_LOGDIR"] = os.path.join(tempfile.gettempdir(), "ue_rl-tests-sb3"
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # of tests that import onnxruntime themselves
 os.environ.setdefault("RAY_ADDRESS", "local")  # else ray.init() would join the cluster of another worker's test
 os.environ.setdefault("RAY_worker_niceness", "0")  # not 15, which starves Ray's workers beside the other tests
+os.environ[UNDRAWN] = "1"
 os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leave its counters in /dev/shm
 
 
@@ -99,6 +102,7 @@ def pytest_collection() -> Iterator[None]:
         gc.set_threshold(10_000, 10, 10)  # at Python's own 700 new objects, collecting takes 2 s of each worker
         gc.enable()
         _join_the_loggers_of_torch()
+        take_curves_away(_UNDRAWN_HERE)
 
 
 def _join_the_loggers_of_torch() -> None:
@@ -131,6 +135,15 @@ def load_script() -> Callable[[Path], ModuleType]:
         return module
 
     return load
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The test's runs draw curves.png, as users' runs do."""
+    monkeypatch.delenv(UNDRAWN)
+    _UNDRAWN_HERE.undo()
+    yield
+    take_curves_away(_UNDRAWN_HERE)
 
 
 @pytest.fixture(scope="session")

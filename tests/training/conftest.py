@@ -11,7 +11,6 @@ import pytest
 from tests.support.command_line import ok
 from tests.support.own_envs import own
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.training import learner
 from ue_rl.training.directory import RunDirectory
 
 __all__ = ["finished", "own"]
@@ -19,13 +18,6 @@ __all__ = ["finished", "own"]
 SMALL = "train --num-envs 2 --n-steps 32 --batch-size 32 --set n_epochs=1 --timesteps 128"
 TINY = f"{SMALL} --eval-episodes 2"
 DIALLED = "train --n-steps 32 --batch-size 32 --eval-episodes 2 --set n_epochs=1"
-
-
-@pytest.fixture(autouse=True)
-def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No curves.png but of `@pytest.mark.drawn`: it is a quarter of what most runs here would take."""
-    if request.node.get_closest_marker("drawn") is None:
-        monkeypatch.setattr(learner, "draw_curves", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

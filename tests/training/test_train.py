@@ -35,7 +35,7 @@ def pendulum() -> Iterator[str]:
         yield engine.url
 
 
-@pytest.mark.drawn
+@pytest.mark.usefixtures("drawn")
 def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
     output = ok(f"{TINY} --run-id one --save-freq 50 --normalize --seed 1 --log-dir", tmp_path)
     run = RunDirectory(tmp_path / "one")

@@ -73,6 +73,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_run_and_its_resumption(tmp_path: Path) -> None:
     report = Noted()
     first = train(options(tmp_path, export=True, eval_episodes=3, time_scale=2.0), report=report)
