@@ -51,7 +51,7 @@ def speed(bench: Bench) -> str:
         taken = _seconds(bench, _SECONDS, _STEPS)
         steps = len(taken) / (time.perf_counter() - began)
         # What is slow makes every step long, and another program some.
-        slow = np.median(taken) > _SLOW * ticks and min(taken) > _SLOW * ticks / 2
+        slow = float(np.median(taken)) > _SLOW * ticks and min(taken) > _SLOW * ticks / 2
     _acknowledge(bench, late=False)
     p50, p99 = np.percentile(taken, (50, 99)).tolist()
     envs = bench.peer().spec.num_envs
