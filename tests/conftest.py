@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.util
+import itertools
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -48,6 +51,8 @@ os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leav
 
 def pytest_configure(config: pytest.Config) -> None:
     """Signals reach the tests' processes even where the suite was started in the background or by nohup."""
+    _import_as_users_do(config)
+    _compile(config)
     _begin_elsewhere(config)
     _share_imports(config)
     if threading.current_thread() is not threading.main_thread():
@@ -56,6 +61,24 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _import_as_users_do(config: pytest.Config) -> None:
+    """The library's own asserts stay as they are.
+
+    pytest rewrites those of an editable installation that has a plug-in for pytest, as ours has: it would parse each
+    module once more than the processes do that tests start.
+    """
+    hook = config.pluginmanager.rewrite_hook
+    getattr(hook, "_must_rewrite", set()).discard("ue_rl")  # no option leaves out one package
+
+
+def _compile(config: pytest.Config) -> None:
+    """The library and what helps the tests, once: else all workers do it at the same time, each for itself."""
+    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
+        # What does not compile is said by who imports it, and a folder that may not be written to is no fault.
+        words = ["-m", "compileall", "-qq", "-j", "0", "ue_rl", "samples", "tests/harness", "tests/support"]
+        subprocess.run([sys.executable, *words], cwd=TESTS.parent, check=False)
 
 
 def _share_imports(config: pytest.Config) -> None:
@@ -80,12 +103,22 @@ def _imports_of_a_run() -> Sequence[str]:
 
 
 def _begin_elsewhere(config: pytest.Config) -> None:
-    """Each worker collects the folders of tests/ from another one on: what one has compiled, the others only read."""
+    """Each worker collects the folders of tests/ from another one on: what one has compiled, the others only read.
+
+    All have about as many bytes until they come to where the next one began: who came there early would go on beside
+    it, and compile the same files at the same time.
+    """
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     if worker and [Path(each).resolve() for each in config.args] == [TESTS]:
-        folders = sorted({str(file.relative_to(TESTS).parts[0]) for file in TESTS.rglob("test_*.py")})
-        first = int(worker["workerid"].removeprefix("gw")) * len(folders) // worker["workercount"]
-        config.args = [str(TESTS / name) for name in folders[first:] + folders[:first]]
+        sizes: dict[Path, int] = defaultdict(int)
+        for file in sorted(TESTS.rglob("test_*.py")):
+            # Not the file itself: it would be collected where its folder says that it is not.
+            sizes[TESTS / file.relative_to(TESTS).parts[0]] += file.stat().st_size
+        folders = list(sizes)
+        begins = list(itertools.accumulate(sizes.values(), initial=0))
+        share = int(worker["workerid"].removeprefix("gw")) / worker["workercount"]
+        first = min(range(len(folders)), key=lambda at: abs(begins[at] - share * begins[-1]))
+        config.args = [str(folder) for folder in folders[first:] + folders[:first]]
 
 
 @pytest.hookimpl(wrapper=True)
