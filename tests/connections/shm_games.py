@@ -10,12 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl.bridges import (
-    ShmUpgrader,
-    VectorBridge,
-    run_in_thread,
-    run_shm_in_thread,
-)
+from tests.support.games import Sum
+from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.protocol.spec import EnvSpec
 
@@ -23,21 +19,8 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals and files under a
 N = 3
 
 
-class Sum(VectorBridge):
-    """Adds up the actions; says how often it was reset."""
-
-    def __init__(self, num_envs: int = N, **fields: Any) -> None:
-        super().__init__(EnvSpec(2, 1, num_envs=num_envs, **fields))
-        self.told: list[Any] = []
-
-    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
-        self.told.append((list(env_ids), list(seeds), list(options)))
-        self.outbox.obs[env_ids, 0] = 0
-        self.outbox.obs[env_ids, 1] += 1
-
-    def step_envs(self, actions: Any, env_ids: Any) -> None:
-        self.outbox.obs[env_ids, 0] += actions[env_ids, 0]
-        self.outbox.rewards[env_ids] = actions[env_ids, 0]
+def summing(num_envs: int = N, **fields: Any) -> Sum:
+    return Sum(EnvSpec(2, 1, num_envs=num_envs, **fields))
 
 
 def ones(value: float = 1.0, n: int = N) -> np.ndarray:

@@ -19,8 +19,9 @@ import pytest
 
 from tests.harness.several import FragileSource
 from tests.support.carriers import CARRIERS, WAITING, over
+from tests.support.games import Sum
 from tests.support.steps import advance, begin, totals
-from ue_rl.bridges import VectorBridge, run_in_thread
+from ue_rl.bridges import run_in_thread
 from ue_rl.connections import open_engine
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
@@ -34,28 +35,23 @@ SPEC = EnvSpec(1, 1, num_envs=N, features=frozenset({"SEED", "OPTIONS", "INFO"})
 posix = pytest.mark.skipif(os.name != "posix", reason="sends this process a signal as a terminal would")
 
 
-class Sum(VectorBridge):
-    """Adds up the actions; one of 99 holds the engine until `gate` is set, its start sets `held`."""
+class Gated(Sum):
+    """An action of 99 holds the engine until `gate` is set; its start sets `held`."""
 
     def __init__(self) -> None:
         super().__init__(SPEC)
         self.gate, self.held = threading.Event(), threading.Event()
-        self.resets: list[Any] = []
         self.on_hold: Callable[[], object] = lambda: self.gate.wait(20)
+        self.in_step = self._hold
 
-    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
-        self.resets.append((list(env_ids), list(seeds), list(options)))
-        self.outbox.obs[env_ids] = 0
-
-    def step_envs(self, actions: Any, env_ids: Any) -> None:
+    def _hold(self, actions: Any) -> None:
         if actions[0, 0] == 99 and not self.held.is_set():
             self.held.set()
             self.on_hold()
-        self.outbox.obs[env_ids] += actions[env_ids]
 
 
 @contextlib.contextmanager
-def playing(carrier: str, bridge: Sum) -> Iterator[Any]:
+def playing(carrier: str, bridge: Gated) -> Iterator[Any]:
     with over(carrier, bridge) as connection:
         yield connection
         bridge.gate.set()
@@ -70,7 +66,7 @@ def ones(value: float = 1.0) -> Any:
 
 @every_carrier
 def test_options_that_are_no_json_cost_nothing_and_numpy_is_written(carrier: str) -> None:
-    bridge = Sum()
+    bridge = Gated()
     with playing(carrier, bridge) as connection:
         for bad, place in (
             ({"low": object()}, "object at options['low']"),
@@ -84,10 +80,10 @@ def test_options_that_are_no_json_cost_nothing_and_numpy_is_written(carrier: str
             assert (caught.value.env_id, caught.value.field, caught.value.got) == (1, "OPTIONS", place)
         with pytest.raises(errors.ConfigurationError, match=r"OPTIONS needs one value for each env.*expected 2; got 1"):
             connection.reset(None, None, [{"a": 1}])
-        assert bridge.resets == []
+        assert bridge.told == []
         given = {"low": np.float32(-0.5), "n": np.int64(3), "on": np.bool_(True), "at": np.arange(3.0), "s": "ü;|"}
         begin(connection, [1], [7], [given])
-        ids, seeds, options = bridge.resets[0]
+        ids, seeds, options = bridge.told[0]
         assert (ids, seeds) == ([1], [7])
         if carrier != "arrays":  # there nothing is written
             assert options == [{"low": -0.5, "n": 3, "on": True, "at": [0.0, 1.0, 2.0], "s": "ü;|"}]
@@ -96,17 +92,17 @@ def test_options_that_are_no_json_cost_nothing_and_numpy_is_written(carrier: str
 
 @every_carrier
 def test_seeds_and_options_may_be_any_sequence(carrier: str) -> None:
-    bridge = Sum()
+    bridge = Gated()
     with playing(carrier, bridge) as connection:
         for seeds in (np.array([5, 6]), (5, 6), range(5, 7)):
             connection.reset(None, seeds, ({"a": 1}, None))  # type: ignore[arg-type]
             connection.receive()
-            came = sorted((row for reset in bridge.resets for row in zip(*reset, strict=True)), key=lambda row: row[0])
+            came = sorted((row for reset in bridge.told for row in zip(*reset, strict=True)), key=lambda row: row[0])
             assert came == [(0, 5, {"a": 1}), (1, 6, None)]
-            bridge.resets.clear()
+            bridge.told.clear()
         connection.reset(np.array([1]), np.array([7]), np.array([{"a": 1}]))  # type: ignore[arg-type]
         connection.receive()
-        ids, given, options = bridge.resets[-1]
+        ids, given, options = bridge.told[-1]
         assert (ids, given, list(options)) == ([1], [7], [{"a": 1}])
         for empty in ([], np.array([]), ()):  # as if none were given
             connection.reset(None, empty, [])  # type: ignore[arg-type]
@@ -121,18 +117,18 @@ def test_seeds_and_options_may_be_any_sequence(carrier: str) -> None:
 
 @pytest.mark.parametrize("carrier", WAITING[:4])
 def test_options_longer_than_a_line_cost_nothing(carrier: str) -> None:
-    bridge = Sum()
+    bridge = Gated()
     with playing(carrier, bridge) as connection:
         with pytest.raises(errors.ConfigurationError, match="longer than") as caught:
             connection.reset([0, 1], None, [{"a": 1}, {"long": "x" * 200_000}])
         assert (caught.value.env_id, caught.value.field, caught.value.fault) == (1, "OPTIONS", "caller")
-        assert bridge.resets == []
+        assert bridge.told == []
         begin(connection, [0, 1], None, [{"a": 1}, {"b": "x" * 60_000}])
         assert totals(connection) == [1] * N
 
 
 def test_a_vec_env_takes_numpy_options_and_survives_those_that_are_no_json() -> None:
-    bridge = Sum()
+    bridge = Gated()
     with playing("shared", bridge) as connection:
         env = UnrealVecEnv(connection)
         env.set_options({"low": object()})  # type: ignore[arg-type]
@@ -140,13 +136,13 @@ def test_a_vec_env_takes_numpy_options_and_survives_those_that_are_no_json() -> 
             env.reset()
         env.set_options({"low": np.float32(-0.5)})  # type: ignore[arg-type]
         env.reset()
-        assert bridge.resets[-1][2] == [{"low": -0.5}] * N
+        assert bridge.told[-1][2] == [{"low": -0.5}] * N
 
 
 @posix
 @pytest.mark.parametrize("carrier", WAITING)
 def test_ctrl_c_in_a_step_is_never_answered_with_the_rows_of_the_step_before(carrier: str, slack: float) -> None:
-    bridge = Sum()
+    bridge = Gated()
     with playing(carrier, bridge) as connection:
         env = UnrealVecEnv(connection)
         env.reset()
@@ -174,7 +170,7 @@ def test_ctrl_c_in_a_tick_of_the_bridge_ends_the_transport_in_memory() -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    bridge = Sum()
+    bridge = Gated()
     with playing("memory", bridge) as connection:
         begin(connection)
         bridge.on_hold = interrupted
@@ -186,7 +182,7 @@ def test_ctrl_c_in_a_tick_of_the_bridge_ends_the_transport_in_memory() -> None:
 
 @pytest.mark.parametrize("carrier", WAITING)
 def test_close_from_another_thread_is_nobodys_fault(carrier: str) -> None:
-    bridge = Sum()
+    bridge = Gated()
     with playing(carrier, bridge) as connection:
         begin(connection)
 
@@ -209,7 +205,7 @@ def test_a_connection_closed_by_another_thread_reads_nothing_of_other_files(chan
     """The system gives a closed socket's number to the next file that is opened."""
     sent = came = 0
     for _ in range(30):
-        bridge = Sum()
+        bridge = Gated()
         with playing(channel, bridge) as connection:
             begin(connection)
             fds = {link.sock.fileno() for link in connection._wiring.links}  # type: ignore[attr-defined]
@@ -247,7 +243,7 @@ def test_a_connection_closed_by_another_thread_reads_nothing_of_other_files(chan
 @posix
 @pytest.mark.parametrize("carrier", WAITING)
 def test_a_forked_child_that_closes_ends_nothing(carrier: str) -> None:
-    with playing(carrier, Sum()) as connection:
+    with playing(carrier, Gated()) as connection:
         begin(connection)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which here only closes
@@ -283,7 +279,7 @@ def in_child(use: Callable[[], object]) -> str:
 @posix
 @pytest.mark.parametrize("carrier", WAITING)
 def test_a_forked_child_cannot_take_its_parents_answers(carrier: str) -> None:
-    with playing(carrier, Sum()) as connection:
+    with playing(carrier, Gated()) as connection:
         begin(connection)
         for use in (lambda: totals(connection), connection.reset, connection.receive):
             assert "is its parent's" in in_child(use)
@@ -294,7 +290,7 @@ def test_a_forked_child_cannot_take_its_parents_answers(carrier: str) -> None:
 
 
 def test_a_forked_child_has_its_own_copy_of_a_bridge_in_memory() -> None:
-    with playing("memory", Sum()) as connection:
+    with playing("memory", Gated()) as connection:
         begin(connection)
         assert not in_child(lambda: totals(connection))
         assert totals(connection) == [1] * N
@@ -303,7 +299,7 @@ def test_a_forked_child_has_its_own_copy_of_a_bridge_in_memory() -> None:
 @posix
 def test_several_engines_stay_with_the_process_that_opened_them() -> None:
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(run_in_thread(Sum())) for _ in range(2)]
+        servers = [stack.enter_context(run_in_thread(Gated())) for _ in range(2)]
         ports = iter([server.port for server in servers])
         sources = [FragileSource(lambda life: open_engine("127.0.0.1", next(ports), timeout=20)) for _ in servers]
         connection = stack.enter_context(EnginesTransport(sources))
@@ -315,7 +311,7 @@ def test_several_engines_stay_with_the_process_that_opened_them() -> None:
 
 @every_carrier
 def test_each_call_has_its_time(carrier: str) -> None:
-    with playing(carrier, Sum()) as connection:
+    with playing(carrier, Gated()) as connection:
         assert connection.connect() == connection.connect()
         connection.reset()
         with pytest.raises(errors.UnexpectedMessage, match="still unanswered"):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import ue_rl
-from tests.connections.shm_games import N, Sum, ones
+from tests.connections.shm_games import N, ones, summing
 from tests.support.full import no_file_beyond
 from tests.support.segments import own_segments
 from tests.support.steps import begin, totals
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 def test_views_and_copies() -> None:
     """The engine writes into the segment; the connection's numbers are checked copies, good until its next request."""
-    with run_shm_in_thread(Sum()) as host, SharedMemoryConnection(host.name) as connection:
+    with run_shm_in_thread(summing()) as host, SharedMemoryConnection(host.name) as connection:
         begin(connection)
         assert totals(connection, 2.5) == [2.5] * N
         memory = connection.memory
@@ -57,7 +57,7 @@ def test_views_and_copies() -> None:
 
 @pytest.mark.parametrize("copy", [True, False])
 def test_copy_false_gives_the_segments_arrays(copy: bool) -> None:
-    with run_shm_in_thread(Sum()) as host, contextlib.closing(ue_rl.connect(host.url, copy=copy)) as env:
+    with run_shm_in_thread(summing()) as host, contextlib.closing(ue_rl.connect(host.url, copy=copy)) as env:
         env.reset()
         first = env.step(ones())[0]
         kept = first.copy()
@@ -68,7 +68,7 @@ def test_copy_false_gives_the_segments_arrays(copy: bool) -> None:
 
 def test_two_engines_without_tokens_are_two_engines() -> None:
     """By name the token is unused, and may be zero in every segment (samples/c/README.md)."""
-    with run_shm_in_thread(Sum()) as one, run_shm_in_thread(Sum()) as other:
+    with run_shm_in_thread(summing()) as one, run_shm_in_thread(summing()) as other:
         for host in (one, other):
             with contextlib.closing(Segment.open(host.name)) as mapped:
                 mapped.memory[224:240] = bytes(16)
@@ -83,14 +83,14 @@ def test_two_engines_without_tokens_are_two_engines() -> None:
 
 
 def test_names_urls_and_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with run_shm_in_thread(Sum()) as host:
+    with run_shm_in_thread(summing()) as host:
         monkeypatch.setenv("LUCKY_SHM_NAME", host.name)
         for url in (host.url, "shm://"):
             with contextlib.closing(ue_rl.connect(url, "shm")) as env:
                 assert env.reset().shape == (N, 2)
                 assert env.transport.describe()["address"] == host.url
     path = tmp_path / "engine.shm"
-    with run_shm_in_thread(Sum(), name=str(path)) as host:
+    with run_shm_in_thread(summing(), name=str(path)) as host:
         assert host.url == f"shm://{path}"
         with contextlib.closing(ue_rl.connect(host.url)) as env:
             assert env.num_envs == N
@@ -111,7 +111,7 @@ def test_the_trainer_may_start_first(tmp_path: Path) -> None:
     connection = SharedMemoryConnection(path, wait=20)
     thread = threading.Thread(target=connection.connect)
     thread.start()
-    with run_shm_in_thread(Sum(), name=path):
+    with run_shm_in_thread(summing(), name=path):
         thread.join()
         begin(connection)
         assert totals(connection) == [1.0] * N
@@ -119,7 +119,7 @@ def test_the_trainer_may_start_first(tmp_path: Path) -> None:
 
 
 def test_one_trainer_at_a_time_and_the_next_is_served() -> None:
-    bridge = Sum()
+    bridge = summing()
     with run_shm_in_thread(bridge) as host:
         for turn in range(3):
             with SharedMemoryConnection(host.name, connect_timeout=20) as connection:
@@ -133,7 +133,7 @@ def test_one_trainer_at_a_time_and_the_next_is_served() -> None:
 
 
 def test_an_engine_with_a_loop_of_its_own_ticks_the_host() -> None:
-    with ShmHost(Sum()) as host:
+    with ShmHost(summing()) as host:
         stop = threading.Event()
 
         def game() -> None:
@@ -151,7 +151,7 @@ def test_an_engine_with_a_loop_of_its_own_ticks_the_host() -> None:
 
 
 def test_a_bridge_has_one_host_at_a_time() -> None:
-    bridge = Sum()
+    bridge = summing()
     with run_shm_in_thread(bridge), pytest.raises(ConfigurationError, match="hosted already"):
         ShmHost(bridge)
     with run_in_thread(bridge), pytest.raises(ConfigurationError, match="hosted already"):
@@ -165,7 +165,7 @@ def test_a_bridge_has_one_host_at_a_time() -> None:
 
 @pytest.mark.parametrize("transport", ["auto", "shm"])
 def test_the_offer_is_taken(transport: str, caplog: pytest.LogCaptureFixture) -> None:
-    with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
+    with run_in_thread(summing(), upgrader=ShmUpgrader()) as server:
         for _ in range(3):  # one trainer after the other, each with a segment of its own
             with contextlib.closing(ue_rl.connect(server.url, transport)) as env:
                 assert isinstance(env.transport, SharedMemoryConnection)
@@ -176,13 +176,13 @@ def test_the_offer_is_taken(transport: str, caplog: pytest.LogCaptureFixture) ->
 
 
 def test_no_offer_no_wish_or_a_named_channel_is_text() -> None:
-    with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
+    with run_in_thread(summing(), upgrader=ShmUpgrader()) as server:
         for options in ({"transport": "tcp"}, {"channel": "shared"}, {"channel": "per_env"}):
             with contextlib.closing(open_engine("127.0.0.1", server.port, **options)) as connection:  # type: ignore[arg-type]
                 assert isinstance(connection, MultiTcpConnection)
                 begin(connection)
                 assert totals(connection) == [1.0] * N
-    with run_in_thread(Sum()) as server:
+    with run_in_thread(summing()) as server:
         with contextlib.closing(open_engine("127.0.0.1", server.port)) as connection:
             assert isinstance(connection, MultiTcpConnection)
         with pytest.raises(errors.UnsupportedByEngine, match=r"does not offer it.*ue-rl serve --shm"):
@@ -230,7 +230,7 @@ def test_what_cannot_be_taken_goes_on_in_text_and_says_why(
     how: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "ue_rl.connections")
-    with run_in_thread(Sum(), upgrader=Elsewhere(how)) as server:
+    with run_in_thread(summing(), upgrader=Elsewhere(how)) as server:
         with contextlib.closing(open_engine("127.0.0.1", server.port, timeout=20)) as connection:
             assert isinstance(connection, MultiTcpConnection)
             begin(connection)
@@ -243,7 +243,7 @@ def test_what_cannot_be_taken_goes_on_in_text_and_says_why(
 
 
 def test_where_there_is_no_memory_to_offer_the_server_serves_text(caplog: pytest.LogCaptureFixture) -> None:
-    with no_file_beyond(2**25), run_in_thread(Sum(), upgrader=ShmUpgrader(ring_size=2**26)) as server:
+    with no_file_beyond(2**25), run_in_thread(summing(), upgrader=ShmUpgrader(ring_size=2**26)) as server:
         with contextlib.closing(ue_rl.connect(server.url)) as env:
             assert isinstance(env.transport, MultiTcpConnection)
             env.reset()
@@ -252,14 +252,14 @@ def test_where_there_is_no_memory_to_offer_the_server_serves_text(caplog: pytest
 
 def test_a_segment_goes_as_soon_as_the_trainer_has_spoken_text() -> None:
     before = own_segments()  # of a test before this one
-    with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
+    with run_in_thread(summing(), upgrader=ShmUpgrader()) as server:
         with contextlib.closing(open_engine("127.0.0.1", server.port, transport="tcp")) as connection:
             begin(connection)
             assert own_segments() <= before
 
 
 def test_at_a_tick_rate_the_upgraded_session_keeps_it() -> None:
-    with run_in_thread(Sum(), upgrader=ShmUpgrader(), tick_rate=100) as server:
+    with run_in_thread(summing(), upgrader=ShmUpgrader(), tick_rate=100) as server:
         with contextlib.closing(ue_rl.connect(server.url, "shm")) as env:
             env.reset()
             begun = time.perf_counter()

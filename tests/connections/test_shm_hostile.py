@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.connections.shm_games import Sum
+from tests.connections.shm_games import summing
 from tests.support.steps import begin, totals
 from tests.support.waiting import eventually
 from ue_rl.bridges import (
@@ -62,7 +62,7 @@ def test_attaching_to_anything_is_a_named_error_or_works(
 
 
 def test_rings_that_turn_hostile_while_running() -> None:
-    with run_shm_in_thread(Sum(), ring_size=256) as host:
+    with run_shm_in_thread(summing(), ring_size=256) as host:
         for position in (8, 3, 2**31, 0xFFFFFFFF):
             with SharedMemoryConnection(host.name, timeout=10, connect_timeout=10) as connection:
                 begin(connection)
@@ -75,7 +75,7 @@ def test_rings_that_turn_hostile_while_running() -> None:
 
 
 def test_a_trainer_that_counts_wrongly_is_sent_away(caplog: pytest.LogCaptureFixture) -> None:
-    with run_shm_in_thread(Sum()) as host:
+    with run_shm_in_thread(summing()) as host:
         with SharedMemoryConnection(host.name, timeout=10, connect_timeout=10) as connection:
             begin(connection)
             connection._bell.publish()
@@ -93,7 +93,7 @@ def test_a_trainer_that_counts_wrongly_is_sent_away(caplog: pytest.LogCaptureFix
 def test_a_trainer_that_breaks_the_rules_is_sent_away(
     row: int, action: float, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with run_shm_in_thread(Sum()) as host:
+    with run_shm_in_thread(summing()) as host:
         with SharedMemoryConnection(host.name, timeout=10, connect_timeout=10) as connection:
             begin(connection)
             memory = connection.memory
@@ -117,7 +117,7 @@ def serves(name: str) -> None:
 
 
 def test_a_raw_trainer_that_lies_about_the_proof_stays_in_text() -> None:
-    with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
+    with run_in_thread(summing(), upgrader=ShmUpgrader()) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock, sock.makefile("rb") as lines:
             assert b";SHM=" in lines.readline()
             sock.sendall(b"SHM=ACCEPT;PROOF=" + b"0" * 32 + b"\n")
@@ -128,7 +128,7 @@ def test_a_raw_trainer_that_lies_about_the_proof_stays_in_text() -> None:
 
 def test_a_process_that_writes_at_any_time_never_gets_a_nan_through() -> None:
     """What is checked is what is given out: a game's late thread, or a hostile process, costs the session at most."""
-    with run_shm_in_thread(Sum()) as host:
+    with run_shm_in_thread(summing()) as host:
         memory, stop = host.host.memory, threading.Event()
         spoilt = memory.obs, memory.rewards
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.connections.shm_games import N, Sum, hosted, kinds, posix
+from tests.connections.shm_games import N, Sum, hosted, kinds, posix, summing
 from tests.support.clocks import once
 from tests.support.steps import begin, totals
 from ue_rl.bridges import (
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 @pytest.mark.parametrize("upgraded", kinds())
 def test_an_engine_that_closes_is_noticed_at_once(upgraded: bool, slack: float) -> None:
-    with hosted(Sum(), upgraded) as (engine, connection):
+    with hosted(summing(), upgraded) as (engine, connection):
         with connection:
             begin(connection)
             engine.close()
@@ -56,7 +56,7 @@ def test_a_bridge_that_turns_to_something_else_ends_the_session(upgraded: bool, 
         def run_inference(self, observations: Any) -> Any:
             return np.zeros((len(observations), 1), np.float32)
 
-    bridge = Sum()
+    bridge = summing()
     with hosted(bridge, upgraded) as (_, connection):
         with connection:
             begin(connection)
@@ -83,7 +83,7 @@ def test_a_step_in_which_the_game_turns_away_is_not_answered(upgraded: bool) -> 
             if actions[0, 0] == 9:
                 self.configure(EnvSpec(2, 1, num_envs=N))
 
-    with hosted(Turns(), upgraded) as (_, connection), connection:
+    with hosted(Turns(EnvSpec(2, 1, num_envs=N)), upgraded) as (_, connection), connection:
         begin(connection)
         assert totals(connection, 2) == [2.0] * N
         with pytest.raises(errors.EngineDisconnected, match="the game left training mode, or was given other sizes"):
@@ -97,7 +97,7 @@ def test_a_callback_may_disconnect_without_waiting_for_itself() -> None:
             if actions[0, 0] == 9:
                 self.disconnect()
 
-    bridge = Leaves()
+    bridge = Leaves(EnvSpec(2, 1, num_envs=N))
     handle = run_in_thread(bridge, upgrader=ShmUpgrader())
     with SharedMemoryConnection(engine=("127.0.0.1", handle.port), timeout=20) as connection:
         begin(connection)
@@ -108,7 +108,7 @@ def test_a_callback_may_disconnect_without_waiting_for_itself() -> None:
 
 @posix
 def test_a_killed_engine_is_named_within_a_moment_and_leaves_nothing(slack: float) -> None:
-    with run_shm_in_process(Sum) as host:
+    with run_shm_in_process(summing) as host:
         connection = SharedMemoryConnection(host.name, timeout=20)
         connection.connect()
         begin(connection)
@@ -122,7 +122,7 @@ def test_a_killed_engine_is_named_within_a_moment_and_leaves_nothing(slack: floa
         host.process.join()
         with pytest.raises(errors.EngineUnreachable, match=r"has died|no shared memory named"):
             SharedMemoryConnection(host.name).connect()
-        with run_shm_in_thread(Sum()):  # the next engine clears up
+        with run_shm_in_thread(summing()):  # the next engine clears up
             assert not (segment.SHM_DIR / host.name).exists()
 
 
@@ -153,7 +153,7 @@ def deaths() -> Iterator[Any]:
 @posix
 @pytest.mark.parametrize(("upgraded", "then"), list(deaths()))
 def test_a_trainer_that_dies_makes_room_for_the_next(upgraded: bool, then: str) -> None:
-    with hosted(Sum(), upgraded) as (engine, _):
+    with hosted(summing(), upgraded) as (engine, _):
         process = trainer(str(engine.port) if upgraded else engine.name, then)
         process.kill()
         process.wait()
@@ -246,7 +246,7 @@ def test_actions_that_run_for_several_ticks_and_one_that_never_ends() -> None:
 
 
 def test_an_engine_that_counts_wrongly_is_found_out() -> None:
-    with run_shm_in_thread(Sum()) as host, SharedMemoryConnection(host.name) as connection:
+    with run_shm_in_thread(summing()) as host, SharedMemoryConnection(host.name) as connection:
         begin(connection)
         connection.memory.store_u64(FRAME_SEQ, 55)
         with pytest.raises(errors.UnexpectedMessage, match=r"frame that nobody asked for.*frame_seq"):

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.games import Sum
 from tests.support.steps import advance, begin
-from ue_rl.bridges import VectorBridge, run_shm_in_thread
+from ue_rl.bridges import run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, box
@@ -21,22 +22,19 @@ MASKED = EnvSpec(
 )
 
 
-class Sum(VectorBridge):
-    """Adds up the first action; `told` are its resets, `writes` sets rows of the next answer's arrays."""
+class Writing(Sum):
+    """Sets rows of the next answers' arrays, as `writes` says."""
 
     def __init__(self, spec: EnvSpec = MASKED) -> None:
         super().__init__(spec)
-        self.told: list[Any] = []
         self.writes: dict[str, Any] = {}
 
     def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
-        self.told.append((list(env_ids), list(seeds), list(options)))
-        self.outbox.obs[env_ids] = 0
+        super().reset_envs(env_ids, seeds, options)
         self._write()
 
     def step_envs(self, actions: Any, env_ids: Any) -> None:
-        self.outbox.obs[env_ids, 0] += actions[env_ids, 0]
-        self.outbox.rewards[env_ids] = 1
+        super().step_envs(actions, env_ids)
         self._write()
 
     def _write(self) -> None:
@@ -52,7 +50,7 @@ def actions(spec: EnvSpec, value: float = 1.0) -> np.ndarray:
 
 
 def test_masks_come_with_the_state_that_they_belong_to(connect: Any) -> None:
-    game = Sum()
+    game = Writing()
     connection = connect(game)
     assert connection.buffers.masks.tolist() == [[1] * 5] * N, "no mask: every choice is legal"
     game.writes = {"masks": (2, [1, 0, 0, 1, 0])}
@@ -68,7 +66,7 @@ def test_masks_come_with_the_state_that_they_belong_to(connect: Any) -> None:
 
 @pytest.mark.parametrize(("mask", "number", "count"), [([0, 0, 1, 1, 1], 0, 2), ([1, 0, 0, 0, 0], 1, 3)])
 def test_a_mask_that_leaves_nothing_to_choose_is_named(connect: Any, mask: Any, number: int, count: int) -> None:
-    game = Sum()
+    game = Writing()
     connection = connect(game)
     game.writes = {"masks": (1, mask)}
     with pytest.raises(errors.MalformedMessage) as caught:
@@ -80,7 +78,7 @@ def test_a_mask_that_leaves_nothing_to_choose_is_named(connect: Any, mask: Any, 
 
 def test_no_choice_is_needed_where_no_action_follows(connect: Any) -> None:
     """At an episode's end, and in an env that was not asked."""
-    game = Sum()
+    game = Writing()
     connection = connect(game)
     game.writes = {"masks": (1, 0), "dones": (1, 1)}
     assert advance(connection).masks[1].tolist() == [0] * 5
@@ -91,7 +89,7 @@ def test_no_choice_is_needed_where_no_action_follows(connect: Any) -> None:
 
 def test_masks_of_a_hybrid_action_leave_its_box_alone(connect: Any) -> None:
     tree = Branch((("where", box((2,), -1, 1)), ("what", Leaf(LeafKind.DISCRETE, (), counts=(3,)))))
-    game = Sum(EnvSpec(1, 3, num_envs=N, action=ActionSpec.of(tree), features=frozenset({"MASK"})))
+    game = Writing(EnvSpec(1, 3, num_envs=N, action=ActionSpec.of(tree), features=frozenset({"MASK"})))
     game.lockstep.check.has_choices = False
     connection = connect(game)
     game.writes = {"masks": (0, [0, 0, 1])}
@@ -114,7 +112,7 @@ def test_without_masks_there_is_no_region() -> None:
 
 
 def test_rows_of_envs_that_are_reset_may_hold_anything(connect: Any) -> None:
-    connection = connect(Sum())
+    connection = connect(Writing())
     given = actions(MASKED)
     given[1] = np.nan
     assert advance(connection, given, [1]).obs[:, 0].tolist() == [1, 0, 1, 1]

@@ -56,14 +56,6 @@ class Walk(gym.Env[Any, Any]):
         return np.array([self.total, self.steps, 1 / (1 + self.steps)], np.float32)
 
 
-class Told(Sum):
-    """Keeps the options that each env was reset with last."""
-
-    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
-        super().reset_envs(env_ids, seeds, options)
-        self.told = dict(zip(env_ids.tolist(), options, strict=True))
-
-
 def pair(mode: AutoresetMode) -> tuple[ue_rl.UnrealVectorEnv, SyncVectorEnv]:
     transport = MemoryTransport(GymnasiumBridge(Walk, N, send_info=True))
     return ue_rl.UnrealVectorEnv(transport, autoreset_mode=mode), SyncVectorEnv([Walk] * N, autoreset_mode=mode)
@@ -392,10 +384,16 @@ def test_masks_of_envs_that_begin_an_episode_are_not_judged(mode: str) -> None:
         env.step(np.array([0, 2 if mode == "NextStep" else 1]))
 
 
+def given(game: Sum) -> dict[int, Any]:
+    """The options of each env in the last reset."""
+    envs, _, options = game.told[-1]
+    return dict(zip(envs, options, strict=True))
+
+
 def test_options_go_to_each_env_that_is_reset() -> None:
-    game = Told(EnvSpec(1, 1, num_envs=N, features=frozenset({"OPTIONS"})))
+    game = Sum(EnvSpec(1, 1, num_envs=N, features=frozenset({"OPTIONS"})))
     env = UnrealVectorEnv(MemoryTransport(game))
     env.reset(options={"level": 2})
-    assert game.told == {env_id: {"level": 2} for env_id in range(N)}
+    assert given(game) == {env_id: {"level": 2} for env_id in range(N)}
     env.reset(options={"level": 3, "reset_mask": np.array([True, False, True])})
-    assert game.told == {env_id: {"level": 3} for env_id in (0, 2)}
+    assert given(game) == {env_id: {"level": 3} for env_id in (0, 2)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ue_rl.bridges import BaseBridge, MultiEnvBridge, VectorBridge
@@ -9,13 +10,26 @@ from ue_rl.protocol.spec import Channel, EnvSpec
 
 
 class Sum(VectorBridge):
-    """Adds up the actions."""
+    """Adds up the actions, number by number.
+
+    Attributes:
+        told: the resets, each as (env_ids, seeds, options).
+        in_step: called with the actions of each step, before it is answered.
+    """
+
+    def __init__(self, spec: EnvSpec) -> None:
+        super().__init__(spec)
+        self.told: list[Any] = []
+        self.in_step: Callable[[Any], object] = lambda actions: None
 
     def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        self.told.append((list(env_ids), list(seeds), list(options)))
         self.outbox.obs[env_ids] = 0
 
     def step_envs(self, actions: Any, env_ids: Any) -> None:
-        self.outbox.obs[env_ids] += actions[env_ids]
+        self.in_step(actions)
+        size = min(self.spec.obs_size, self.spec.act_size)
+        self.outbox.obs[env_ids, :size] += actions[env_ids, :size]
 
 
 class Steps(MultiEnvBridge):

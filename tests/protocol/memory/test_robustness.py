@@ -17,9 +17,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from tests.support.games import Sum
 from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
-from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_process, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import ShmHost, ShmUpgrader, run_in_process, run_in_thread, run_shm_in_thread
 from ue_rl.bridges.hosting import UpgradableSession
 from ue_rl.bridges.shm import segment as engine_segment
 from ue_rl.bridges.shm.upgrade import ShmSession
@@ -41,20 +42,15 @@ N = 3
 ONES = np.ones((N, 2), np.float32)
 
 
-class Sum(VectorBridge):
-    """Adds up the actions."""
+class Sevens(Sum):
+    """An episode begins with 7, which no fresh memory shows."""
 
     def __init__(self) -> None:
         super().__init__(EnvSpec(2, 2, num_envs=N))
-        self.hook: Any = None
 
     def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        super().reset_envs(env_ids, seeds, options)
         self.outbox.obs[env_ids] = 7
-
-    def step_envs(self, actions: Any, env_ids: Any) -> None:
-        self.outbox.obs[env_ids, 0] += actions[env_ids, 0]
-        if self.hook is not None:
-            self.hook()
 
 
 class Still:
@@ -83,7 +79,7 @@ def nothing_left() -> Iterator[None]:
 
 def test_words_behind_an_accepted_offer_do_not_stop_the_server() -> None:
     """The session ends while the thread that was to carry it waits for the bridge: neither may wait for the other."""
-    with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
+    with run_in_thread(Sevens(), upgrader=ShmUpgrader()) as server:
         with socket.create_connection(("127.0.0.1", server.port), 5) as trainer:
             offer = decode_handshake(trainer.makefile("rb").readline()).shm
             assert offer is not None
@@ -127,7 +123,7 @@ class LosesTheFirst(ShmUpgrader):
 
 
 def test_a_trainer_that_is_gone_before_ready_leaves_nothing() -> None:
-    with run_in_thread(Sum(), upgrader=LosesTheFirst()) as server:
+    with run_in_thread(Sevens(), upgrader=LosesTheFirst()) as server:
         with pytest.raises(EngineDisconnected):
             SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=20.0).connect()
         with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=20.0) as following:
@@ -137,7 +133,7 @@ def test_a_trainer_that_is_gone_before_ready_leaves_nothing() -> None:
 @pytest.mark.parametrize("ring", ["cmd_c2s", "cmd_s2c"])
 @pytest.mark.parametrize("position", [0, 4])
 def test_a_trainer_that_breaks_a_ring_ends_its_session_and_nothing_else(ring: str, position: int, slack: float) -> None:
-    with run_shm_in_thread(Sum()) as host:
+    with run_shm_in_thread(Sevens()) as host:
         connection = play(host.name)
         memory = connection.memory
         memory.store_u32(memory.header.regions[ring][0] + position, 0xFFFFFFF0)
@@ -154,7 +150,7 @@ def holder(host: ShmHost) -> int:
 
 
 def test_by_name_no_trainer_is_served_in_inference_mode(caplog: pytest.LogCaptureFixture) -> None:
-    bridge = Sum()
+    bridge = Sevens()
     bridge.set_inference_interface(Still())
     with run_shm_in_thread(bridge) as host, caplog.at_level(logging.WARNING):
         bridge.start_inference()
@@ -167,7 +163,7 @@ def test_by_name_no_trainer_is_served_in_inference_mode(caplog: pytest.LogCaptur
 
 
 def test_a_bridge_configured_anew_to_the_same_sizes_is_laid_over_the_segment_again() -> None:
-    bridge = Sum()
+    bridge = Sevens()
     with run_shm_in_thread(bridge) as host:
         bridge.configure(bridge.spec)
         play(host.name).close()
@@ -177,10 +173,11 @@ def test_a_bridge_configured_anew_to_the_same_sizes_is_laid_over_the_segment_aga
 @pytest.mark.parametrize("what", ["handle", "host"])
 def test_a_callback_may_close_what_hosts_it(what: str) -> None:
     before = set(threading.enumerate())
-    bridge = Sum()
+    bridge = Sevens()
     host = run_shm_in_thread(bridge)
     connection = play(host.name)
-    bridge.hook = host.close if what == "handle" else host.host.close
+    close = host.close if what == "handle" else host.host.close
+    bridge.in_step = lambda actions: close()
     connection.send_actions(ONES)
     try:
         connection.receive()
@@ -191,7 +188,7 @@ def test_a_callback_may_close_what_hosts_it(what: str) -> None:
 
 
 def test_closing_a_host_from_another_thread_ends_its_run() -> None:
-    host = ShmHost(Sum())
+    host = ShmHost(Sevens())
     thread = threading.Thread(target=host.run)
     thread.start()
     time.sleep(0.05)
@@ -204,7 +201,7 @@ def test_closing_a_host_from_another_thread_ends_its_run() -> None:
 
 
 def test_a_session_that_was_ended_does_not_disturb_the_next_of_the_same_process(slack: float) -> None:
-    bridge = Sum()
+    bridge = Sevens()
     with run_shm_in_thread(bridge) as host:
         earlier = play(host.name)
         bridge.disconnect()
@@ -254,11 +251,11 @@ def test_a_bell_that_is_released_while_somebody_waits_keeps_its_memory_until_the
 
 @posix
 def test_a_signals_handler_may_close_a_connection_that_waits() -> None:
-    bridge = Sum()
+    bridge = Sevens()
     with run_shm_in_thread(bridge) as host:
         connection = play(host.name)
         free = threading.Event()
-        bridge.hook = lambda: free.wait(20)
+        bridge.in_step = lambda actions: free.wait(20)
         before = signal.signal(signal.SIGALRM, lambda *_: connection.close())
         try:
             connection.send_actions(ONES)
@@ -270,7 +267,7 @@ def test_a_signals_handler_may_close_a_connection_that_waits() -> None:
             signal.signal(signal.SIGALRM, before)
 
 
-class Forks(Sum):
+class Forks(Sevens):
     """An engine with a helper process, which inherits every socket, and lives as long as the file that HELPED names."""
 
     def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
@@ -302,7 +299,7 @@ def test_a_killed_engine_is_noticed_though_a_fork_of_it_holds_the_socket(
 
 
 def test_over_tcp_a_trainer_whose_pid_is_not_to_be_seen_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
+    with run_in_thread(Sevens(), upgrader=ShmUpgrader()) as server:
         monkeypatch.setattr(processes, "alive", lambda *_: False)  # both are in containers of their own
         # Else the engine's next segment would have those of all other workers deleted: their engines seem dead, too.
         monkeypatch.setattr(engine_segment, "reclaim_stale", list)
