@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import importlib.util
 import itertools
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.ahead import Ahead
+from tests.support.slack import slack as slack_of_this_machine
 from tests.support.undrawn import UNDRAWN, take_curves_away
 
 if TYPE_CHECKING:
@@ -205,28 +204,8 @@ def result(_ahead: Ahead, request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def slack() -> float:
-    """The unit of every assert on time: UE_RL_TEST_SLACK, or how slow this machine is times how busy it is; at least 1.
-
-    Busy: twice as many processes as each core has.
-    """
-    if "UE_RL_TEST_SLACK" in os.environ:
-        return float(os.environ["UE_RL_TEST_SLACK"])
-    load = 0.0
-    if hasattr(os, "getloadavg"):
-        load = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return _slowness() * max(1.0, 2 * load)
-
-
-@functools.cache
-def _slowness() -> float:
-    """How much longer this processor takes for a loop than the one for which seconds were chosen (2 ms); at least 1."""
-    tries = []
-    for _ in range(5):
-        began = time.thread_time()
-        for _ in range(100_000):
-            pass
-        tries.append(time.thread_time() - began)
-    return max(1.0, min(tries) / 0.002)
+    """The unit of every assert on time."""
+    return slack_of_this_machine()
 
 
 @pytest.fixture

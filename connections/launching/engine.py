@@ -33,7 +33,7 @@ _log = logging.getLogger("ue_rl.connections.launching")
 
 _LOOPBACK = ("127.0.0.1", "[::1]")  # where an engine may listen
 _PAUSES = (0.01, 0.1)  # seconds between two dials: at first, at last
-_LAST_WORDS = 0.5  # seconds; more would delay each loss of an engine that goes on without its connection
+_LAST_WORDS = 2.0  # seconds; more would delay each loss of an engine that goes on without its connection
 _NAME = 100  # characters of a command in messages
 _TRIES = 3  # ports that turn out to be taken by somebody else
 

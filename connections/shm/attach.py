@@ -37,7 +37,7 @@ from ue_rl.system.errors import EngineBusy, EngineDisconnected, EngineTimeout, E
 
 _POLL_SECONDS = 0.002
 _TURN_SECONDS = 0.02  # between two looks whether an engine is there, or free
-_DYING_SECONDS = 0.1
+_DYING_SECONDS = 0.5
 
 
 def open_segment(name: str | None, wait: float) -> Segment:

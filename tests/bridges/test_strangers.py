@@ -178,7 +178,7 @@ def test_ours_says_at_once_that_it_is_there() -> None:
             for wiring in ["auto"] if channel is not Channel.ANY else ["shared", "per_env"]:
                 env = ue_rl.connect(server.url, transport="tcp", channel=wiring, timeout=20)
                 probe = socket.create_connection(("127.0.0.1", server.port))
-                probe.settimeout(5)
+                probe.settimeout(20)
                 assert probe.recv(5) == b"BUSY;"
                 env.reset()
                 probe.close()

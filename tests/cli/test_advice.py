@@ -17,6 +17,7 @@ import pytest
 import ue_rl
 from tests.support.command_line import refused, run
 from tests.support.games import Steps, Sum
+from tests.support.slack import patient
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.connections.dialling import open_transport
@@ -142,7 +143,7 @@ def test_a_plain_dial_of_a_port_that_speaks_tls(slack: float, caplog: pytest.Log
         assert caught.value.fault == "caller"
     with engine(tls_cert=CERTS / "engine.pem", patience=60.0) as running:
         place = running.url.removeprefix("tls://")
-        error = refused("check --timeout 500ms", f"tcp://{place}", by=errors.AccessRefused)
+        error = refused(f"check --timeout {patient(0.5):.1f}s", f"tcp://{place}", by=errors.AccessRefused)
         assert "this port speaks TLS" in str(error)
         with pytest.raises(errors.HandshakeError, match=r"Does the port speak TLS \(then dial tls://\), is another"):
             open_transport(f"tcp://{place}", connect_timeout=2.0 + 0.5 * slack)  # the hint comes after 2 s

@@ -16,11 +16,15 @@ from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.warm_cli import WarmCli
 from tests.support.command_line import run
 from tests.support.listening import nobody
+from tests.support.slack import patient
 from ue_rl.cli.check import View
 from ue_rl.devtools.check import MISTAKES, CheckReport, Finding, Verdict
 
-QUICK = ["--timeout", "1.5"]
 ENGINE = [sys.executable, "-m", "tests.harness.engines.mistaken", "--port", "{port}", "--num-envs", "{num_envs}"]
+
+
+def quick() -> list[str]:
+    return ["--timeout", f"{patient(1.5):.1f}"]
 
 
 def check(*words: str) -> Result:
@@ -44,7 +48,7 @@ def test_a_right_engine_passes(channel: str) -> None:
 
 def test_a_mistake_is_shown_with_bytes_section_cure_and_name() -> None:
     with MistakenEngine("decimal-comma:reward") as engine:
-        result = check(f"127.0.0.1:{engine.port}", *QUICK)
+        result = check(f"127.0.0.1:{engine.port}", *quick())
     assert result.return_value == 1
     assert "FAIL  steps of all envs: numbers are written with a decimal comma" in result.output
     assert re.search(r"^      seen      .*REW=-\d+,\d+", result.output, re.MULTILINE)
@@ -60,7 +64,7 @@ def test_a_mistake_is_shown_with_bytes_section_cure_and_name() -> None:
 
 def test_json_is_one_object_and_nothing_else() -> None:
     with MistakenEngine("no-newline") as engine:
-        result = check(engine.url, "--json", *QUICK)
+        result = check(engine.url, "--json", *quick())
     said = json.loads(result.output)
     assert result.return_value == said["exit_code"] == 1
     assert said["mistakes"] == ["no-newline"]
@@ -73,24 +77,26 @@ def test_json_is_one_object_and_nothing_else() -> None:
 
 def test_nobody_listens() -> None:
     with nobody() as port:
-        result = check(f"tcp://127.0.0.1:{port}", *QUICK)
+        result = check(f"tcp://127.0.0.1:{port}", *quick())
     assert result.return_value == 1
     assert last(result).endswith(": not-listening")
 
 
 def test_it_starts_an_engine_and_ends_it() -> None:
-    result = check("--engine", shlex.join([*ENGINE, "--mistake", "nan"]), "--num-envs", "2", *QUICK)
+    result = check("--engine", shlex.join([*ENGINE, "--mistake", "nan"]), "--num-envs", "2", *quick())
     assert result.return_value == 1, result.output
     assert "ENV_COUNT=2" in result.output
     assert last(result).endswith(": nan")
     port = re.search(r"checking tcp://127.0.0.1:(\d+)", result.output)
     assert port is not None
-    again = check(f"127.0.0.1:{port[1]}", *QUICK)
+    again = check(f"127.0.0.1:{port[1]}", *quick())
     assert again.output.endswith(": not-listening\n"), "it was ended"
 
 
 def test_it_starts_others_and_compares_them() -> None:
-    result = check("--engine", shlex.join([*ENGINE, "--mistake", "not-repeatable:velocity"]), "--num-envs", "2", *QUICK)
+    result = check(
+        "--engine", shlex.join([*ENGINE, "--mistake", "not-repeatable:velocity"]), "--num-envs", "2", *quick()
+    )
     assert result.return_value == 1, result.output
     assert last(result).endswith(": seed-ignored, remembers-episodes")
 
@@ -105,7 +111,7 @@ def test_an_engine_that_dies_says_its_last_words(tmp_path: Path) -> None:
         "trainer.recv(100)\n"
         "sys.exit('GameError: [/b] the level could not be loaded')\n"
     )
-    result = check("--engine", shlex.join([sys.executable, "-S", str(script), "{port}"]), *QUICK)
+    result = check("--engine", shlex.join([sys.executable, "-S", str(script), "{port}"]), *quick())
     assert result.return_value == 1
     *_, words, summary = (line for line in result.output.splitlines() if line)
     assert words.strip() == "GameError: [/b] the level could not be loaded"

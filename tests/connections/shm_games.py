@@ -32,7 +32,7 @@ def kinds() -> list[Any]:
 
 
 @contextlib.contextmanager
-def hosted(bridge: Any, upgraded: bool, timeout: float = 5) -> Iterator[tuple[Any, SharedMemoryConnection]]:
+def hosted(bridge: Any, upgraded: bool, timeout: float = 20) -> Iterator[tuple[Any, SharedMemoryConnection]]:
     if upgraded:
         with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
             yield server, SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=timeout)

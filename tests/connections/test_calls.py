@@ -57,7 +57,7 @@ def lab(
 ) -> Iterator[tuple[Lab, Any, EngineCalls]]:
     bridge = Lab(num_envs) if bridge is None else bridge
     with served(carrier, bridge, ring_size=4096) as (url, how):
-        with open_transport(url, **{"timeout": 5.0, **how, **options}) as connection:
+        with open_transport(url, **{"timeout": 20.0, **how, **options}) as connection:
             yield bridge, connection, EngineCalls(connection)
 
 

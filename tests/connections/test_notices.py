@@ -42,7 +42,7 @@ def channel(request: pytest.FixtureRequest) -> str:
 
 
 def trainer(server: Any, **options: Any) -> MultiTcpConnection:
-    return MultiTcpConnection("127.0.0.1", server.port, **{"timeout": 5.0, **options})
+    return MultiTcpConnection("127.0.0.1", server.port, **{"timeout": 20.0, **options})
 
 
 # -- BUSY

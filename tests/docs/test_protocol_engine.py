@@ -77,7 +77,7 @@ def test_the_picture_shows_what_it_says(port: int) -> None:
     "port", ["with numbers", pytest.param("as it stands", marks=pytest.mark.exhaustive)], indirect=True
 )
 def test_its_side_of_the_protocol_is_right(port: int) -> None:
-    report = compliance.check(f"tcp://127.0.0.1:{port}")
+    report = compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(timeout=20.0))
     assert report.mistakes == [], report
     assert report.count(compliance.Verdict.PASS) > 30
 

@@ -95,11 +95,11 @@ async def test_a_handshake_of_millions_is_refused_before_it_costs_anything(
     async with serving(pendulum) as server:
         good = await server.dial()
         await until(lambda: server.greeted == 1)
-        began = time.perf_counter()
+        began = time.process_time()  # the server's and ours
         bad = await server.dial(f"CONFIG:OBS=3;ACT{space}=16777216\n")
         assert (await asyncio.wait_for(bad[0].read(1000), 20)).startswith(b"ERROR=HandshakeError: ")
         assert (await ask(good, "OBS=0,0,0\n")).startswith("ACT=")
-        assert time.perf_counter() - began < 0.05 * slack
+        assert time.process_time() - began < 0.05 * slack
 
 
 async def test_strangers_who_say_nothing_and_engines_who_do_not_read_are_dropped(pendulum: Path) -> None:

@@ -58,7 +58,9 @@ def followed(env: ue_rl.UnrealVecEnv, steps: int) -> list[str]:
 
 def record(port: int, folder: Path, channel: str = "auto", episodes: int = 20) -> Demonstrations:
     """So many episodes of the demo on this port, which acts itself: it says with each state what its script did."""
-    report = compliance.check(f"tcp://127.0.0.1:{port}", only=["steps of all envs", "actions of its own"])
+    report = compliance.check(
+        f"tcp://127.0.0.1:{port}", compliance.Options(timeout=20.0), only=["steps of all envs", "actions of its own"]
+    )
     assert report.mistakes == []
     assert "said what it did" in str(report.findings)
     env = ue_rl.connect(f"tcp://127.0.0.1:{port}", channel=channel)

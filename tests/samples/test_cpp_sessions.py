@@ -208,7 +208,7 @@ def test_images(built: dict[str, Path]) -> None:
 def checked(engine: str) -> CheckReport:
     words = ["--port", "0", "--shm", "--num-envs", "3"] if engine == "reach" else [engine]
     with running(made("reach" if engine == "reach" else "lab-asan"), *words) as port:
-        return compliance.check(f"tcp://127.0.0.1:{port}")
+        return compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(timeout=20.0))
 
 
 @needs_shm

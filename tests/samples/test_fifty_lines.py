@@ -146,7 +146,7 @@ def checked_in_each_run() -> Iterator[ParameterSet]:
 def checked(name: str) -> compliance.CheckReport:
     with running(name) as engine:
         open_transport(engine, timeout=20, wait=20).close()  # it listens, and serves one trainer after the other
-        return compliance.check(engine)
+        return compliance.check(engine, compliance.Options(timeout=20.0))
 
 
 @pytest.mark.ahead(job=checked)

@@ -237,7 +237,7 @@ def test_a_rollout_is_right_to_the_bit(host: Path, words: tuple[str, ...], optio
 
 def checked(words: str, carriers: int) -> compliance.CheckReport:
     with playing(built_host(), *words.split()) as port:
-        return compliance.check(f"tcp://127.0.0.1:{port}")
+        return compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(timeout=20.0))
 
 
 @needs_compiler
@@ -281,9 +281,13 @@ def test_a_world_that_cannot_stand_still_goes_on(host: Path, words: tuple[str, .
     with playing(host, "lab", "watch", *words, log=log) as port:
         env = connect(port)
         env.reset()
-        before = env.step([0])[0]["ticks"][0, 0]
-        time.sleep(0.25)
-        assert env.step([0])[0]["ticks"][0, 0] > before + 2
+
+        def has_gone_on() -> bool:  # by more than the tick of a step, and another one
+            before = env.step([0])[0]["ticks"][0, 0]
+            time.sleep(0.25)
+            return bool(env.step([0])[0]["ticks"][0, 0] > before + 2)
+
+        assert any(has_gone_on() for _ in range(10))
         env.close()
     assert log[0].count("cannot be paused") == ("noplayer" in words)  # once, not in each tick
 

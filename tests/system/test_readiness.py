@@ -54,7 +54,11 @@ def test_a_peers_close_is_something_to_read() -> None:
 @pytest.mark.usefixtures("high_descriptors")
 def test_a_check_of_an_engine() -> None:
     with run_in_thread(Walk()) as engine:
-        report = check(engine.url, Options(patience=0.5), only=["requests in two pieces", "several lines in one write"])
+        report = check(
+            engine.url,
+            Options(timeout=20.0, patience=0.5),
+            only=["requests in two pieces", "several lines in one write"],
+        )
     assert report.findings
     assert not report.mistakes
 

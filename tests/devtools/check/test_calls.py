@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from tests.devtools.check.reports import CALLS
+from tests.devtools.check.reports import CALLS, check
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.lab import Lab
 from ue_rl.bridges import MultiEnvBridge
 from ue_rl.bridges.runners import run_in_thread
-from ue_rl.devtools import check as compliance
 from ue_rl.devtools.check import CheckReport, Options, Verdict
 from ue_rl.protocol.spaces.tree import Branch, box
 from ue_rl.protocol.spec import EnvSpec
 
 
 def checked(url: str) -> CheckReport:
-    return compliance.check(url, Options(timeout=1.5), only=CALLS)
+    return check(url, Options(timeout=1.5), only=CALLS)
 
 
 def texts(report: CheckReport) -> dict[str, str]:

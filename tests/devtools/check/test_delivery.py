@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.devtools.check.reports import DELIVERY
-from ue_rl.devtools.check import Options, check, spelling
+from tests.devtools.check.reports import DELIVERY, check
+from ue_rl.devtools.check import Options, spelling
 from ue_rl.devtools.testing import PluginStandIn
 
 

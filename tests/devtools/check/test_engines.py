@@ -15,10 +15,10 @@ from samples.agents.cover import CoverBridge
 from samples.agents.sumo import SumoBridge
 from samples.curriculum.climb import Climb
 from samples.reach import ReachBridge
-from tests.devtools.check.reports import BEHAVIOUR, of_engine
+from tests.devtools.check.reports import BEHAVIOUR, check, of_engine
 from tests.samples import unity_engine as unity
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, ShmUpgrader, run_in_thread
-from ue_rl.devtools.check import CheckReport, Options, check
+from ue_rl.devtools.check import CheckReport, Options
 from ue_rl.devtools.check.memory_peer import MEMORY
 from ue_rl.devtools.check.text_peer import PER_ENV, SHARED
 from ue_rl.devtools.testing import ChaosEngine, PluginStandIn

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.devtools.check.reports import BEHAVIOUR, of_engine
+from tests.devtools.check.reports import BEHAVIOUR, check, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.right import Answer, Ask
 from tests.support.listening import serving
-from ue_rl.devtools.check import Options, check
+from ue_rl.devtools.check import Options
 from ue_rl.devtools.check.statistics import rounding
 
 QUICK = Options(timeout=1.5)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.devtools.check.reports import check
 from tests.docs.test_shared_memory_engine import COMPILER, ENGINE, linux_only, needs_compiler, needs_sync
-from ue_rl.devtools.check import CheckReport, Options, check
+from ue_rl.devtools.check import CheckReport, Options
 
 ONLY = ("handshake keys", "a seed twice", "steps and resets in one frame", "waking a trainer", "next trainer")
 pytestmark = [needs_compiler, needs_sync, linux_only]

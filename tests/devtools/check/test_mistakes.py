@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.devtools.check.reports import BEHAVIOUR, CALLS, DELIVERY, HANGS, SESSIONS, found, of_engine
+from tests.devtools.check.reports import BEHAVIOUR, CALLS, DELIVERY, HANGS, SESSIONS, check, found, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.mistakes import UNUSUAL, WAYS, find
 from tests.harness.engines.ways import Way
-from ue_rl.devtools.check import MISTAKES, CheckReport, Finding, Options, Verdict, check
+from ue_rl.devtools.check import MISTAKES, CheckReport, Finding, Options, Verdict
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICK = Options(timeout=1.5)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.devtools.check.reports import check
 from tests.docs.blocks import ROOT, labelled
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.support.programs import program
 from ue_rl.cli import cli
-from ue_rl.devtools import check as compliance
 from ue_rl.devtools.check import MISTAKES
 
 PAGE = ROOT / "docs" / "checking.md"
@@ -35,7 +35,7 @@ def test_the_page_names_real_mistakes() -> None:
 
 def test_the_keys_of_the_json_are_those_of_the_page() -> None:
     with MistakenEngine("nan", channel="SHARED") as engine:
-        report = json.loads(json.dumps(compliance.check(engine.url).as_dict()))
+        report = json.loads(json.dumps(check(engine.url).as_dict()))
     text = PAGE.read_text("utf-8")
     for key in [*report, *(key for finding in report["findings"] for key in finding)]:
         assert f"`{key}`" in text, key

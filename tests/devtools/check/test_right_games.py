@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.devtools.check.games import GAMES, Bandit, Board, Catch, Corridor, Countdown, Walk, WalkHome
-from tests.devtools.check.reports import of_bridge
+from tests.devtools.check.reports import check, of_bridge
 from tests.docs.blocks import labelled
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, run_in_thread
-from ue_rl.devtools.check import CheckReport, Options, Verdict, check
+from ue_rl.devtools.check import CheckReport, Options, Verdict
 from ue_rl.protocol.spec import ActionSpec
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.devtools.check.games import Walk
-from tests.devtools.check.reports import found, of_bridge
+from tests.devtools.check.reports import check, found, of_bridge
 from ue_rl.bridges import run_in_thread
-from ue_rl.devtools.check import CheckReport, Finding, Verdict, check
+from ue_rl.devtools.check import CheckReport, Finding, Verdict
 from ue_rl.devtools.check.bench import SHARED, Bench, NewEngine, Options
 from ue_rl.devtools.check.checks import carriers, envs
 from ue_rl.devtools.check.replay import replay, replayed, seeds_of

@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
-from tests.devtools.check.reports import SESSIONS, of_engine
+from tests.devtools.check.reports import SESSIONS, check, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.support.listening import serving
-from ue_rl.devtools.check import CheckReport, Options, Verdict, check
+from ue_rl.devtools.check import CheckReport, Options, Verdict
 from ue_rl.devtools.testing import PluginStandIn
 
 
@@ -30,9 +30,10 @@ def test_the_plugin_serves_once_and_nothing_else_is_tried() -> None:
 
 def _game(sock: socket.socket) -> None:
     with sock.makefile("rw", newline="\n") as stream:
-        print("CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=SHARED", file=stream, flush=True)
+        config = "CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=SHARED;FEATURES=ERROR"
+        print(config, file=stream, flush=True)
         x = 0.0
-        for line in stream:
+        for line in filter(str.strip, stream):
             action = line.split(";")[0].removeprefix("ACT=")
             x = 0.0 if action == "RESET" else x + float(action)
             print(f"OBS={x};REW=0;DONE=0;ENV=0", file=stream, flush=True)

@@ -8,10 +8,9 @@ import time
 
 import pytest
 
-from tests.devtools.check.reports import HANGS, TIMING, of_engine
+from tests.devtools.check.reports import HANGS, TIMING, check, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.right import Answer, Ask
-from ue_rl.devtools import check as compliance
 from ue_rl.devtools.check import CheckReport, Finding, Options, Verdict
 from ue_rl.devtools.check.checks.timing import ticks_of
 
@@ -27,7 +26,7 @@ def _a_write_for_each_row(engine: MistakenEngine) -> None:
 
 
 def checked(engine: MistakenEngine) -> CheckReport:
-    return compliance.check(engine.url, Options(timeout=2.0), only=TIMING)
+    return check(engine.url, Options(timeout=2.0), only=TIMING)
 
 
 def of_a_mistake(way: str) -> CheckReport:
@@ -109,7 +108,7 @@ def test_a_slow_engine_is_named() -> None:
             return one(ask)
 
         engine.one = slowly
-        assert compliance.check(engine.url, Options(patience=0.3), only=("speed",)).mistakes == ["slow"]
+        assert check(engine.url, Options(patience=0.3), only=("speed",)).mistakes == ["slow"]
 
 
 def test_steps_that_are_slow_for_a_moment_are_looked_at_again() -> None:
@@ -126,7 +125,7 @@ def test_steps_that_are_slow_for_a_moment_are_looked_at_again() -> None:
             return one(ask)
 
         engine.one = slowly_at_first
-        report = compliance.check(engine.url, Options(patience=0.3), only=("speed",))
+        report = check(engine.url, Options(patience=0.3), only=("speed",))
     assert report.mistakes == []
 
 
@@ -165,6 +164,6 @@ def test_steps_that_take_longer_for_a_moment_are_looked_at_again() -> None:
             deliver(sock, data)
 
         engine.deliver = late
-        report = compliance.check(engine.url, Options(timeout=2.0), only=("speed", "speed later"), progress=note)
+        report = check(engine.url, Options(timeout=2.0), only=("speed", "speed later"), progress=note)
     assert busy_until > 0
     assert report.mistakes == []

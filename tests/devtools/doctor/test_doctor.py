@@ -25,6 +25,7 @@ import pytest
 from tests.devtools.recording.test_traces import SPEC, Counter
 from tests.support.command_line import run as run_cli
 from tests.support.missing import take_away_compiled
+from tests.support.slack import patient
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.doctor import FAULTS, DoctorVerdict, diagnose
@@ -161,7 +162,7 @@ def test_an_engine_that_is_well_and_those_that_are_not() -> None:
         assert of_engine(url)[0] == "wrong-handshake"
     with listener(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;CHANNEL=SHARED\n") as url:
         assert of_engine(f"{url}?channel=per-env")[0] == "other-wiring"
-        assert of_engine(url, 1.0)[0] == "no-answer"
+        assert of_engine(url, patient(1.0))[0] == "no-answer"
     for served, asked in ((Channel.SHARED, "per-env"), (Channel.PER_ENV, "shared")):
         with run_in_thread(Counter(spec=replace(SPEC, channel=served))) as engine:
             assert of_engine(engine.url)[0] == ""

@@ -20,6 +20,7 @@ from websockets.sync.client import connect as dial_websocket
 
 from tests.harness.warm_cli import WarmCli
 from tests.support.command_line import run
+from tests.support.slack import patient
 from tests.support.steps import advance, begin
 from ue_rl.connections.dialling import address_of, open_transport
 from ue_rl.plugins.sessions.grpc.client import SessionClient
@@ -143,7 +144,7 @@ def test_over_grpc_who_waits_in_vain_is_told_why(served: Any) -> None:
         (guarded.url, "somebody whom this side does not know"), (guarded.url.replace("grpcs", "grpc"), "dial grpcs://"),
     ):  # fmt: skip
         with pytest.raises((AccessRefused, EngineUnreachable), match=what):
-            open_transport(url, wait=0.2, connect_timeout=0.3)
+            open_transport(url, wait=0.2, connect_timeout=patient(0.5))
 
 
 def test_over_grpc_a_certificate_of_the_client_is_asked_for(served: Any) -> None:

@@ -18,7 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from tests.plugins.sessions.game import Drift
+from tests.plugins.sessions.game import Drift, Endless
 from tests.support.waiting import eventually
 from ue_rl.bridges.tools import tool
 from ue_rl.plugins.sessions.openenv import application
@@ -362,7 +362,7 @@ def test_a_tool_of_a_reserved_name_is_refused(make_pool: Any) -> None:
 
 
 def test_in_real_time_a_step_answers_with_the_newest_and_says_what_was_dropped(opened: Any) -> None:
-    pool, client = opened(tick_rate=100)
+    pool, client = opened(Endless, tick_rate=100)
     with client.websocket_connect("/ws") as plain:
         socket = Socket(plain)
         begun = socket.reset(seed=3)["observation"]

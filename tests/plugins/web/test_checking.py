@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from tests.plugins.web.pages import CHROMIUM, WEB, chromium, in_chromium, in_node, needs_node, node
 from tests.support.descriptors import many_are_open
 from tests.support.listening import free_port
+from tests.support.slack import patient
 from ue_rl.cli.init import init
 from ue_rl.devtools import check as compliance
 from ue_rl.devtools.check import CheckReport, Options, Verdict
@@ -19,7 +21,7 @@ from ue_rl.system import errors
 
 CARTS = WEB / "carts"
 HERE = Path(__file__).parent
-FAST = Options(patience=1.0)
+FAST = Options(timeout=20.0, patience=1.0)
 OF_A_PAGE = ("a seed twice", "what actions do", "next trainer")
 OF_MISTAKES = (*OF_A_PAGE, "ends of episodes", "last observations")  # the checks that name those which are planted
 
@@ -41,7 +43,7 @@ def test_the_carts_are_right(where: str) -> None:
     port = free_port()
     if where == "node":
         with node(CARTS / "node.js", f"ws://127.0.0.1:{port}"):
-            report = compliance.check(f"page://127.0.0.1:{port}?wait=30s")
+            report = compliance.check(f"page://127.0.0.1:{port}?wait=30s", Options(timeout=20.0))
     else:
         report = compliance.check(f"page://127.0.0.1:{port}?serve={CARTS}&browser=headless&wait=60s")
     assert not wrong(report), "\n".join(wrong(report))
@@ -55,7 +57,7 @@ def test_the_carts_are_right(where: str) -> None:
 def test_all_that_ue_rl_js_offers_is_right(name: str) -> None:
     port = free_port()
     with node(HERE / "games.mjs", name, f"ws://127.0.0.1:{port}"):
-        report = compliance.check(f"page://127.0.0.1:{port}?wait=30s")
+        report = compliance.check(f"page://127.0.0.1:{port}?wait=30s", Options(timeout=20.0))
     assert not wrong(report), "\n".join(wrong(report))
 
 
@@ -105,9 +107,11 @@ def test_planted_mistakes_of_a_page_are_named(planted: str, mistake: str, words:
     """By the checks of its kind, where it takes long until all checks come to them."""
     port = free_port()
     if only:
-        options = Options(patience=6.0)  # the few of them end by their steps, also on a machine that is busy
+        options = Options(
+            timeout=patient(2.0), patience=6.0
+        )  # the few of them end by their steps, also on a machine that is busy
     else:
-        options = FAST
+        options = replace(FAST, timeout=patient(2.0))
     with node(HERE / "mistakes.mjs", planted, f"ws://127.0.0.1:{port}"):
         report = compliance.check(f"page://127.0.0.1:{port}?wait=30s", options, only=only)
     named = [found for found in report.findings if found.mistake is not None and found.mistake.name == mistake]

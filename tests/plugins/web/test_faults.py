@@ -102,9 +102,11 @@ def test_the_next_trainer_gets_the_page_again(port: int) -> None:
     ],
 )  # fmt: skip
 def test_in_a_run(port: int, play: Play, error: type[errors.UeRlError], words: str) -> None:
-    with Page(port, after_one_answer(play)), opened(port, timeout=0.5, connect_timeout=10) as transport:
+    with Page(port, after_one_answer(play)), opened(port, timeout=20) as transport:
         transport.reset()
         transport.receive()
+        if error is errors.EngineTimeout:
+            transport.timeout = 0.5
         with pytest.raises(error, match=words):
             a_step(transport)
 
@@ -125,7 +127,7 @@ def test_in_a_handshake(port: int, hello: str, error: type[errors.UeRlError], wo
         page.recv()
 
     with Page(port, play), pytest.raises(error, match=words):
-        opened(port, connect_timeout=0.5)
+        opened(port, connect_timeout=20 if hello else 0.5)
 
 
 def test_a_page_that_goes_before_it_says_a_word_makes_room(port: int) -> None:
@@ -159,16 +161,19 @@ def test_messages_in_pieces_and_many_in_one_read(port: int) -> None:
 
 
 def test_an_answer_too_many_is_not_taken_for_the_next(port: int) -> None:
+    both_sent = threading.Event()
+
     def twice(page: ClientConnection) -> None:
         for _ in range(2):
             page.send("OBS=0;REW=0;DONE=0;ENV=0")
+        both_sent.set()
         page.recv()
 
     with Page(port, after_one_answer(twice)), opened(port) as transport:
         transport.reset()
         transport.receive()
         a_step(transport)
-        time.sleep(0.2)
+        assert both_sent.wait(20)
         with pytest.raises(errors.UnexpectedMessage, match="nobody asked for"):
             a_step(transport)
 

@@ -21,12 +21,12 @@ WRONG = (OSError, UeRlError)
 
 @pytest.fixture
 def ends() -> Iterator[tuple[PageSocket, socket.socket]]:
-    """A page's socket that waits half a second at most, and the other end of it."""
+    """A page's socket, and the other end of it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         theirs = socket.create_connection(listener.getsockname())
         mine, _ = listener.accept()
-    mine.settimeout(0.5)
-    theirs.settimeout(5)
+    mine.settimeout(30)
+    theirs.settimeout(30)
     yield PageSocket(mine, ServerProtocol(state=State.OPEN)), theirs
     mine.close()
     theirs.close()

@@ -23,8 +23,10 @@ import ue_rl
 from tests.plugins.web.devtools import DevTools, watched
 from tests.plugins.web.pages import CHROMIUM, CONFIG, WEB, Page, needs_node, node
 from tests.support.listening import free_port
+from tests.support.slack import patient
 from tests.support.waiting import eventually
 from ue_rl.connections.dialling import open_transport
+from ue_rl.connections.engines.lifecycle import LifeState
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system import errors
 
@@ -40,6 +42,16 @@ def lost_once(env: UnrealVecEnv, within: int = 20_000) -> None:
             assert all(np.isfinite(info["terminal_observation"]).all() for info in infos)
             return
     raise AssertionError("nothing was lost")
+
+
+def once_lost(env: UnrealVecEnv, undo: Callable[[], object]) -> None:
+    """Undoes what stands in the way of the engine as soon as it is given up, in a thread."""
+
+    def wait() -> None:
+        eventually(lambda: env.transport.lives[0].state not in (LifeState.PLAYING, LifeState.EPISODE_OVER), 60)
+        undo()
+
+    threading.Thread(target=wait).start()
 
 
 def goes_on(env: UnrealVecEnv) -> None:
@@ -136,9 +148,10 @@ def test_a_page_that_stands_still_is_named_and_dialled_again() -> None:
     """Without reconnect= the run ends with a sentence; with it, it goes on once the page does."""
     port = free_port()
     with node(CARTS / "node.js", f"ws://127.0.0.1:{port}") as page:
-        with open_transport(f"page://127.0.0.1:{port}", wait=30.0, timeout=0.5) as transport:
+        with open_transport(f"page://127.0.0.1:{port}", wait=30.0, timeout=20.0) as transport:
             transport.reset()
             transport.receive()
+            transport.timeout = 0.5
             os.kill(page.pid, signal.SIGSTOP)
             transport.send_actions(ACTIONS)
             with pytest.raises(errors.EngineTimeout, match=r"answered 0 of 16 envs within 0\.5 s"):
@@ -149,7 +162,7 @@ def test_a_page_that_stands_still_is_named_and_dialled_again() -> None:
             env.reset()
             goes_on(env)
             os.kill(page.pid, signal.SIGSTOP)
-            threading.Timer(1.0, os.kill, (page.pid, signal.SIGCONT)).start()
+            once_lost(env, lambda: os.kill(page.pid, signal.SIGCONT))
             lost_once(env, 1)
             goes_on(env)
         finally:
@@ -224,7 +237,7 @@ def test_a_network_that_is_cut_without_a_word() -> None:
             env.reset()
             goes_on(env)
             wire.cut = True
-            threading.Timer(1.0, wire.mend).start()
+            once_lost(env, wire.mend)
             lost_once(env, 1)
             goes_on(env)
         finally:
@@ -249,7 +262,7 @@ def test_an_answer_that_comes_too_late_is_nobodys() -> None:
             assert line
 
     with Page(port, play, again=True), Page(port, play, again=True):
-        env = ue_rl.connect(f"page://127.0.0.1:{port}", reconnect=60.0, wait=30.0, timeout=0.5)
+        env = ue_rl.connect(f"page://127.0.0.1:{port}", reconnect=60.0, wait=30.0, timeout=patient(1.0))
         try:
             env.reset()
             env.step(np.zeros((1, 1), np.float32))

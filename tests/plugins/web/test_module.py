@@ -91,7 +91,7 @@ def test_ue_rl_check_finds_nothing(engine: tuple[Path | str, ...]) -> None:
     script, *words = engine
     with node(Path(script), *[word.format(port=port) for word in map(str, words)]):
         open_transport(f"tcp://127.0.0.1:{port}", wait=20.0).close()
-        report = compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(patience=1.0))
+        report = compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(timeout=20.0, patience=1.0))
     found = [f for f in report.findings if f.outcome in (compliance.Verdict.FAIL, compliance.Verdict.WARN)]
     assert not found, "\n".join(map(str, found))
     assert report.mistakes == []
@@ -109,7 +109,9 @@ def test_ue_rl_check_finds_nothing_in_the_rows_of_agents() -> None:
     port = free_port()
     with node(GAMES, "agents", str(port)):
         open_transport(f"tcp://127.0.0.1:{port}", wait=20.0).close()
-        report = compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(patience=1.0), only=OF_AGENTS)
+        report = compliance.check(
+            f"tcp://127.0.0.1:{port}", compliance.Options(timeout=20.0, patience=1.0), only=OF_AGENTS
+        )
     assert report.mistakes == []
     assert report.count(compliance.Verdict.PASS) >= len(OF_AGENTS) - 2
 

@@ -422,7 +422,11 @@ def test_a_game_in_python_that_acts_itself_is_recorded_and_checked(tmp_path: Pat
         assert record_played(env, tmp_path / "demos", 4, tell=lambda text: None) == 4
         env.close()
         if carrier == "tcp":
-            report = compliance.check(engine.url, only=["reset of all envs", "steps of all envs", "actions of its own"])
+            report = compliance.check(
+                engine.url,
+                compliance.Options(timeout=20.0),
+                only=["reset of all envs", "steps of all envs", "actions of its own"],
+            )
             assert report.mistakes == []
             assert "each of 2 envs said what it did" in str(report.findings)
     seen, acted = read(tmp_path / "demos").pairs()

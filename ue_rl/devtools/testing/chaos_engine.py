@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MODULE = "ue_rl.devtools.testing.engines.chaos"
+_IN_ORDER = 20.0  # seconds to end in good order: on a busy machine, with children
+_DEAF = 0.5  # for one that ignores SIGTERM
 
 
 def chaos_words(**options: Any) -> list[str]:
@@ -59,6 +61,7 @@ class ChaosEngine:
 
     def __init__(self, *, wait: bool = True, **options: Any) -> None:
         self.said: list[str] = []
+        self._ends_within = _DEAF if options.get("ignore_sigterm") else _IN_ORDER
         self.process = subprocess.Popen(
             chaos_words(**options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -112,7 +115,7 @@ class ChaosEngine:
             if sys.platform != "win32":
                 self.thaw()  # a frozen process cannot end in good order
             try:
-                self.process.wait(0.5)
+                self.process.wait(self._ends_within)
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.process.wait()

@@ -17,7 +17,7 @@ class RawClient:
         timeout: seconds that each wait may take.
     """
 
-    def __init__(self, address: tuple[str, int], timeout: float = 5.0) -> None:
+    def __init__(self, address: tuple[str, int], timeout: float = 20.0) -> None:
         self.timeout = timeout
         self._buffer = b""
         self.sock = socket.create_connection(address, timeout=timeout)

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from tests.harness.several import Walk
 from tests.plugins.rllib.rllink.server import RLlinkFault, RLlinkServer
 from tests.plugins.rllib.rllink.test_client import ACTIONS, walk
+from tests.support.slack import patient
 from tests.support.vanishing import ask_each_second, can_vanish, vanish_at
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.cli import cli
@@ -30,8 +31,12 @@ HUGE = b"99999999\x82"
 
 
 @contextmanager
-def scripted(*replies: bytes | None) -> Iterator[int]:
-    """A server on a port that answers one message after the other with these bytes; b"" hangs up, None is silence."""
+def scripted(*replies: bytes | None, silent: threading.Event | None = None) -> Iterator[int]:
+    """A server on a port that answers one message after the other with these bytes; b"" hangs up, None is silence.
+
+    Args:
+        silent: set once a question has come that stays without an answer.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     ended = threading.Event()
 
@@ -48,6 +53,8 @@ def scripted(*replies: bytes | None) -> Iterator[int]:
                 if reply == b"":
                     return
                 if reply is None:
+                    if silent is not None:
+                        silent.set()
                     break
                 client.sendall(reply)
             ended.wait(60)
@@ -110,13 +117,14 @@ def test_a_server_that_does_not_read_is_not_waited_for_for_ever(slack: float) ->
 
 
 def test_the_command_line_says_the_same() -> None:
+    seconds = f"{patient(2):.0f}"
     server = RLlinkServer(4, ACTIONS["discrete"], fault=RLlinkFault.SILENT)
     with server, run_in_thread(Walk(2)) as engine:
-        words = ["rllink", "--port", str(server.port), "--url", engine.url, "--timeout", "2", "--reconnect", "1"]
+        words = ["rllink", "--port", str(server.port), "--url", engine.url, "--timeout", seconds, "--reconnect", "1"]
         result = CliRunner().invoke(cli, [*words, "--steps", "1000"])
     assert result.exit_code == 1
     assert isinstance(result.exception, LearnerTimeout)
-    assert "RLlib did not answer GET_STATE within 2 s" in str(result.exception)
+    assert f"RLlib did not answer GET_STATE within {seconds} s" in str(result.exception)
 
 
 @pytest.mark.parametrize(
@@ -136,10 +144,11 @@ def test_a_host_that_is_no_name_is_a_named_error() -> None:
 @can_vanish
 def test_a_server_whose_machine_vanishes_is_not_waited_for() -> None:
     """It may learn for minutes; who is gone is known before."""
-    with scripted(None) as port:
+    asked = threading.Event()
+    with scripted(None, silent=asked) as port:
         link = RLlinkConnection("127.0.0.1", port, 100.0, MsgpackDialect())
         assert ask_each_second(port) == 1
-        threading.Timer(0.3, vanish_at, [port]).start()  # by then the question has arrived
+        threading.Thread(target=lambda: (asked.wait(30), vanish_at(port))).start()
         with pytest.raises(LearnerDisconnected, match="its machine does not answer any more"):
             link.ask("GET_STATE")
         link.close()

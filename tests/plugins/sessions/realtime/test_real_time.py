@@ -188,4 +188,6 @@ def test_many_in_real_time_tick_together(monkeypatch: pytest.MonkeyPatch) -> Non
         game: Any = pool.example
         assert game.calls[-1] == 16
         for session in sessions:
-            assert abs(session.advance(1).tick - sessions[0].latest.tick) < 60
+            before = sessions[0].latest.tick
+            tick = session.advance(1).tick
+            assert before - 2 <= tick <= sessions[0].latest.tick + 2

@@ -1,0 +1,41 @@
+"""How much longer everything takes on this machine, now, than where the seconds of the tests were chosen."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+
+
+def slack() -> float:
+    """UE_RL_TEST_SLACK, or how slow this machine is times how busy it is; at least 1.
+
+    Busy: twice as many processes as each core has.
+    """
+    if "UE_RL_TEST_SLACK" in os.environ:
+        return float(os.environ["UE_RL_TEST_SLACK"])
+    load = 0.0
+    if hasattr(os, "getloadavg"):
+        load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return _slowness() * max(1.0, 2 * load)
+
+
+def patient(seconds: float) -> float:
+    """So many seconds for an answer, and more where others keep this machine busy.
+
+    Half as much more as `slack` says: the tests themselves are two processes for each core, and where an answer never
+    comes this is waited for to the end.
+    """
+    return seconds * max(1.0, slack() / 2)
+
+
+@functools.cache
+def _slowness() -> float:
+    """How much longer this processor takes for a loop than the one for which seconds were chosen (2 ms); at least 1."""
+    tries = []
+    for _ in range(5):
+        began = time.thread_time()
+        for _ in range(100_000):
+            pass
+        tries.append(time.thread_time() - began)
+    return max(1.0, min(tries) / 0.002)
