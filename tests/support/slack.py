@@ -23,10 +23,10 @@ def slack() -> float:
 def patient(seconds: float) -> float:
     """So many seconds for an answer, and more where others keep this machine busy.
 
-    Half as much more as `slack` says: the tests themselves are two processes for each core, and where an answer never
-    comes this is waited for to the end.
+    A quarter of what `slack` says, which the tests alone do not reach: an answer that never comes is waited for to the
+    end.
     """
-    return seconds * max(1.0, slack() / 2)
+    return seconds * max(1.0, slack() / 4)
 
 
 @functools.cache
