@@ -132,7 +132,7 @@ def _until_over(news: queue.SimpleQueue[tuple[str, float]], trainer: int) -> flo
             what, value = news.get(timeout=TICK)
         except queue.Empty:
             if sys.platform != "win32":
-                _cut_output()
+                cut_output()
                 if os.getppid() != trainer:
                     return GRACE
             continue
@@ -142,18 +142,31 @@ def _until_over(news: queue.SimpleQueue[tuple[str, float]], trainer: int) -> flo
         return AFTER_EXIT
 
 
-def _cut_output() -> None:
-    """Lines that are written at the same moment may be lost."""
+def cut_output() -> None:
+    """Where stderr is a file beyond MOST bytes, a line that says so and its last KEPT bytes stay.
+
+    Lines that are written at the same moment may be lost.
+    """
     if sys.platform == "win32":
         raise NotImplementedError
+    import fcntl
+
     with contextlib.suppress(OSError):  # a pipe or a terminal, or a disk that fails
         size = os.fstat(2).st_size
-        if size > MOST:
-            tail = os.pread(2, KEPT, size - KEPT).partition(b"\n")[2]
-            os.ftruncate(2, 0)
-            os.lseek(2, 0, os.SEEK_SET)  # of everybody who has it from us
-            os.write(2, b"--- %d bytes of output before this line were deleted\n" % (size - len(tail)))
-            os.write(2, tail)
+        if size <= MOST:
+            return
+        tail = os.pread(2, KEPT, size - KEPT).partition(b"\n")[2]
+        kept = b"--- %d bytes of output before this line were deleted\n" % (size - len(tail)) + tail
+        flags = fcntl.fcntl(2, fcntl.F_GETFL)
+        # What is opened to append is written at its end only. All who have it from us are far behind `kept` meanwhile:
+        # it stands at the beginning before anything is cut off, and nobody's line can come before it.
+        fcntl.fcntl(2, fcntl.F_SETFL, flags & ~os.O_APPEND)
+        try:
+            os.pwrite(2, kept, 0)
+        finally:
+            fcntl.fcntl(2, fcntl.F_SETFL, flags)
+        os.lseek(2, len(kept), os.SEEK_SET)  # where it is not opened to append
+        os.ftruncate(2, len(kept))
 
 
 def _drain(news: queue.SimpleQueue[tuple[str, float]]) -> float:
