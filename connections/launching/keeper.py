@@ -158,8 +158,9 @@ def cut_output() -> None:
         tail = os.pread(2, KEPT, size - KEPT).partition(b"\n")[2]
         kept = b"--- %d bytes of output before this line were deleted\n" % (size - len(tail)) + tail
         flags = fcntl.fcntl(2, fcntl.F_GETFL)
-        # What is opened to append is written at its end only. All who have it from us are far behind `kept` meanwhile:
-        # it stands at the beginning before anything is cut off, and nobody's line can come before it.
+        # A file that is opened to append can be written at its end only, so that is taken back for a moment. The
+        # engine goes on writing at the end, beyond MOST. So `kept` stands at the beginning before the rest is cut off,
+        # and no line of the engine can come before it.
         fcntl.fcntl(2, fcntl.F_SETFL, flags & ~os.O_APPEND)
         try:
             os.pwrite(2, kept, 0)

@@ -37,7 +37,7 @@ from ue_rl.system.errors import EngineBusy, EngineDisconnected, EngineTimeout, E
 
 _POLL_SECONDS = 0.002
 _TURN_SECONDS = 0.02  # between two looks whether an engine is there, or free
-_DYING_SECONDS = 0.5
+_DYING_SECONDS = 0.5  # from the end of a process's sockets to its own: on a busy machine
 
 
 def open_segment(name: str | None, wait: float) -> Segment:

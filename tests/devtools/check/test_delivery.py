@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 from tests.devtools.check.reports import DELIVERY, check
-from ue_rl.devtools.check import Options, spelling
+from tests.harness.engines.mistaken import MistakenEngine
+from tests.harness.engines.right import Answer, Ask
+from ue_rl.devtools.check import CheckReport, Options, spelling
 from ue_rl.devtools.testing import PluginStandIn
 
 
@@ -17,6 +21,25 @@ def test_the_plugin_in_its_own_dialect() -> None:
     assert report.exit_code == 0
     assert report.mistakes == ["short-reads"], report
     assert game.aborted is None
+
+
+def of_a_slow_engine() -> CheckReport:
+    """Of one that takes longer for all manners of requests than the 4 s that an engine has by default."""
+    with MistakenEngine(channel="SHARED", num_envs=1) as engine:
+        one = engine.one
+
+        def slowly(ask: Ask) -> Answer:
+            time.sleep(0.12)
+            return one(ask)
+
+        engine.one = slowly
+        return check(engine.url, Options(timeout=20.0, patience=0.3), only=DELIVERY)
+
+
+@pytest.mark.ahead(job=of_a_slow_engine)
+def test_who_gives_an_engine_more_time_for_an_answer_gives_it_more_for_all_of_them(result: CheckReport) -> None:
+    assert not [found.check for found in result.findings if "too slow" in found.text]
+    assert result.mistakes == []
 
 
 @pytest.mark.parametrize("line", ["ACT=0.5,-1,0.25;ENV=12", "ACT=3,0,-0.5;ENV=0;AGENT=3||ACT=RESET;ENV=1", "0.5,1,-1"])
