@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.harness.warm_cli import WarmCli
 
 TESTS = Path(__file__).resolve().parent
-_UNDRAWN_HERE = pytest.MonkeyPatch()
+_UNDRAWN_HERE = pytest.MonkeyPatch()  # takes the curves from the runs of this process
 WARM_ROOT = "UE_RL_TESTS_WARM_ROOT"  # names the socket of the WarmRoot of these workers
 # Before torch is imported: with as many workers as cores, torch's threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -72,9 +72,14 @@ def _import_as_users_do(config: pytest.Config) -> None:
     getattr(hook, "_must_rewrite", set()).discard("ue_rl")  # no option leaves out one package
 
 
+def _has_workers(config: pytest.Config) -> bool:
+    """Is this the process that starts them?"""
+    return bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
+
+
 def _compile(config: pytest.Config) -> None:
     """The library and what helps the tests, once: else all workers do it at the same time, each for itself."""
-    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
+    if _has_workers(config):
         # What does not compile is said by who imports it, and a folder that may not be written to is no fault.
         words = ["-m", "compileall", "-qq", "-j", "0", "ue_rl", "samples", "tests/harness", "tests/support"]
         subprocess.run([sys.executable, *words], cwd=TESTS.parent, check=False)
@@ -82,8 +87,7 @@ def _compile(config: pytest.Config) -> None:
 
 def _share_imports(config: pytest.Config) -> None:
     """Of several workers each forks its `ue-rl` from a process of theirs all, which the first that does lets import."""
-    workers = config.getoption("numprocesses", None)
-    if hasattr(config, "workerinput") or not workers or not hasattr(os, "fork"):
+    if not _has_workers(config) or not hasattr(os, "fork"):
         return
     from tests.harness.warm_cli import WarmRoot
 

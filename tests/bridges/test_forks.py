@@ -73,7 +73,7 @@ def test_a_game_that_is_killed_is_lost_at_once_and_its_port_is_free(how: str, fo
             advance(transport)
         assert time.monotonic() - began < 3 * slack
     # A child closes what it holds of the game once it has time to.
-    eventually(lambda: is_free(int(url.rpartition(":")[2])), 10 * slack)
+    eventually(lambda: is_free(int(url.rpartition(":")[2])), 3 * slack)
 
 
 def test_what_a_child_does_not_hold_its_parent_still_has(forking: Any) -> None:

@@ -21,10 +21,10 @@ def slack() -> float:
 
 
 def patient(seconds: float) -> float:
-    """So many seconds for an answer, and more where others keep this machine busy.
+    """So many seconds for an answer, and more where other programs keep this machine busy.
 
-    A quarter of what `slack` says, which the tests alone do not reach: an answer that never comes is waited for to the
-    end.
+    Less than `slack` times as many: where the answer never comes, a test waits for all of them. The four processes of
+    the tests themselves make two cores busy, but not busier than a quarter of `slack` allows for.
     """
     return seconds * max(1.0, slack() / 4)
 

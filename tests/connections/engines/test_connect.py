@@ -129,7 +129,7 @@ def test_an_engine_that_comes_back_is_dialled_again(carrier: str) -> None:
 
 
 @can_vanish
-def test_an_engine_that_was_only_disconnected(slack: float) -> None:
+def test_an_engine_that_was_only_disconnected() -> None:
     """The engine goes on and takes the next trainer: it is dialled at once."""
     with run_in_thread(Walk(2)) as served:
         env = ue_rl.connect(served.url, "tcp", reconnect=20, timeout=10)
@@ -138,7 +138,7 @@ def test_an_engine_that_was_only_disconnected(slack: float) -> None:
         began = time.monotonic()
         _, _, dones, _ = env.step(A[:2])
         assert dones.all()
-        assert time.monotonic() - began < 5 * slack
+        assert time.monotonic() - began < 5
         env.step(A[:2])
         env.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tests.harness.published import PublishedPort
 from tests.support.command_line import run
 from tests.support.games import Sum
 from tests.support.steps import advance, begin
-from tests.support.waiting import eventually
+from tests.support.waiting import when
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.access.server_access import ServerAccess
@@ -34,27 +33,16 @@ def published() -> Iterator[PublishedPort]:
     port.close()
 
 
-def open_after_two(published: PublishedPort, port: int) -> threading.Thread:
-    """The game listens once two connections were closed."""
-
-    def wait() -> None:
-        eventually(lambda: published.refused >= 2)
-        published.open_to(port)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
 def test_who_waits_goes_on_where_connections_are_closed_before_a_word(
     published: PublishedPort, caplog: pytest.LogCaptureFixture
 ) -> None:
     with run_in_thread(Sum(EnvSpec(1, 1))) as game:
-        opening = open_after_two(published, game.port)
+        opening = when(lambda: published.refused >= 2, lambda: published.open_to(game.port))
         with open_transport(f"tcp://127.0.0.1:{published.port}", wait=30.0) as transport:
             begin(transport)
             assert advance(transport).obs.tolist() == [[1]]
         opening.join()
+    assert published.refused >= 2
     assert caplog.text.count("as a published port does whose game does not listen yet") == 1
 
 
@@ -79,11 +67,12 @@ def test_who_proves_a_token_or_speaks_tls_waits_too(published: PublishedPort, gu
     if guarded == "tls":
         url = f"tls://127.0.0.1:{published.port}?ca={CERTS / 'ca.pem'}"
     with run_in_thread(Sum(EnvSpec(1, 1)), access=door) as game:
-        opening = open_after_two(published, game.port)
+        opening = when(lambda: published.refused >= 2, lambda: published.open_to(game.port))
         with open_transport(url, wait=30.0) as transport:
             begin(transport)
             assert advance(transport).obs.tolist() == [[1]]
         opening.join()
+    assert published.refused >= 2
 
 
 # A reset may come before the connection is made, or behind that: it takes some to meet both.

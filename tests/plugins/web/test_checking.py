@@ -107,9 +107,8 @@ def test_planted_mistakes_of_a_page_are_named(planted: str, mistake: str, words:
     """By the checks of its kind, where it takes long until all checks come to them."""
     port = free_port()
     if only:
-        options = Options(
-            timeout=patient(2.0), patience=6.0
-        )  # the few of them end by their steps, also on a machine that is busy
+        # The few of them end by their steps, also on a machine that is busy.
+        options = Options(timeout=patient(2.0), patience=6.0)
     else:
         options = replace(FAST, timeout=patient(2.0))
     with node(HERE / "mistakes.mjs", planted, f"ws://127.0.0.1:{port}"):

@@ -24,7 +24,7 @@ from tests.plugins.web.devtools import DevTools, watched
 from tests.plugins.web.pages import CHROMIUM, CONFIG, WEB, Page, needs_node, node
 from tests.support.listening import free_port
 from tests.support.slack import patient
-from tests.support.waiting import eventually
+from tests.support.waiting import when
 from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.lifecycle import LifeState
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -44,14 +44,9 @@ def lost_once(env: UnrealVecEnv, within: int = 20_000) -> None:
     raise AssertionError("nothing was lost")
 
 
-def once_lost(env: UnrealVecEnv, undo: Callable[[], object]) -> None:
-    """Undoes what stands in the way of the engine as soon as it is given up, in a thread."""
-
-    def wait() -> None:
-        eventually(lambda: env.transport.lives[0].state not in (LifeState.PLAYING, LifeState.EPISODE_OVER), 60)
-        undo()
-
-    threading.Thread(target=wait).start()
+def when_lost(env: UnrealVecEnv, undo: Callable[[], object]) -> None:
+    """Undoes what stands in the way of the engine as soon as it is given up."""
+    when(lambda: env.transport.lives[0].state not in (LifeState.PLAYING, LifeState.EPISODE_OVER), undo)
 
 
 def goes_on(env: UnrealVecEnv) -> None:
@@ -162,7 +157,7 @@ def test_a_page_that_stands_still_is_named_and_dialled_again() -> None:
             env.reset()
             goes_on(env)
             os.kill(page.pid, signal.SIGSTOP)
-            once_lost(env, lambda: os.kill(page.pid, signal.SIGCONT))
+            when_lost(env, lambda: os.kill(page.pid, signal.SIGCONT))
             lost_once(env, 1)
             goes_on(env)
         finally:
@@ -237,7 +232,7 @@ def test_a_network_that_is_cut_without_a_word() -> None:
             env.reset()
             goes_on(env)
             wire.cut = True
-            once_lost(env, wire.mend)
+            when_lost(env, wire.mend)
             lost_once(env, 1)
             goes_on(env)
         finally:
@@ -292,12 +287,8 @@ def test_without_a_page_a_training_is_saved(tmp_path: Path, monkeypatch: pytest.
         # The run's folder alone: what is within comes and goes meanwhile.
         return any(len(file.read_text().splitlines()) > 1 for file in tmp_path.glob("*/*/progress.csv"))
 
-    def kill_it() -> None:
-        eventually(has_learnt, 90)
-        page.kill()
-
     with node(CARTS / "node.js", f"ws://127.0.0.1:{port}") as page:
-        threading.Thread(target=kill_it).start()
+        when(has_learnt, page.kill, 90)
         words = [f"page://127.0.0.1:{port}?wait=30s", "--timesteps", "1000000", "--timeout", "2s", "--n-steps", "8"]
         done = CliRunner().invoke(train, words)
     assert done.exit_code != 0

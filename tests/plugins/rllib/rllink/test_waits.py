@@ -15,6 +15,7 @@ from tests.plugins.rllib.rllink.server import RLlinkFault, RLlinkServer
 from tests.plugins.rllib.rllink.test_client import ACTIONS, walk
 from tests.support.slack import patient
 from tests.support.vanishing import ask_each_second, can_vanish, vanish_at
+from tests.support.waiting import when
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.cli import cli
 from ue_rl.plugins.rllib.rllink.client import RLlinkClient
@@ -148,7 +149,7 @@ def test_a_server_whose_machine_vanishes_is_not_waited_for() -> None:
     with scripted(None, silent=asked) as port:
         link = RLlinkConnection("127.0.0.1", port, 100.0, MsgpackDialect())
         assert ask_each_second(port) == 1
-        threading.Thread(target=lambda: (asked.wait(30), vanish_at(port))).start()
+        when(asked.is_set, lambda: vanish_at(port))
         with pytest.raises(LearnerDisconnected, match="its machine does not answer any more"):
             link.ask("GET_STATE")
         link.close()
