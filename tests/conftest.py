@@ -153,7 +153,10 @@ def _join_the_loggers_of_torch() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests first, so that no worker is left alone with one at the end; the same order in each worker."""
+    """Slow tests first, so that no worker is left alone with one at the end; the same order in each worker.
+
+    Most of them wait, and one worker begins with them all: meanwhile the others keep the cores busy.
+    """
     items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path))
 
 

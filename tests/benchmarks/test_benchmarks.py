@@ -153,6 +153,7 @@ def test_a_part_does_not_replace_a_whole_table(name: str, part: str, tmp_path: P
     assert whole.read_text() == "{}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("name", "small"),

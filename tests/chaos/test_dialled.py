@@ -77,6 +77,7 @@ nightly = pytest.mark.exhaustive
 both_each_night = pytest.mark.parametrize("stage", ["tcp", "shm"], indirect=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "name"),
     [
@@ -98,6 +99,7 @@ def test_without_reconnect_the_run_stops_with_its_model(line: Line, name: str) -
     assert line.stage.newest_checkpoint().env_steps > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "name"),
     [
@@ -160,6 +162,7 @@ def test_a_half_open_connection_that_stays(line: Line) -> None:
     assert line.stage.newest_checkpoint().env_steps > 0
 
 
+@pytest.mark.slow
 @over_tcp
 def test_one_of_several_sockets_is_cut(line: Line) -> None:
     run = line.train("--channel", "per-env", "--reconnect", 10, "--timesteps", 1024)
@@ -179,6 +182,7 @@ def test_a_slow_and_dripping_network_changes_nothing(line: Line) -> None:
     assert line.network.count == 1
 
 
+@pytest.mark.slow
 @over_tcp
 def test_probes_and_a_second_trainer_change_nothing(line: Line) -> None:
     with socket.create_connection(("127.0.0.1", line.engine.port)):  # before: silent, and gone when it trains

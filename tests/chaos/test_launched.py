@@ -106,12 +106,14 @@ def check(stage: Any, case: Case) -> None:
         assert not stage.run.exists()
 
 
+@pytest.mark.slow
 @tried(GOES_ON)
 def test_the_run_goes_on_and_ends(stage: Any, case: Case) -> None:
     check(stage, case)
     assert stage.saved_steps() == 512
 
 
+@pytest.mark.slow
 @tried(GIVES_UP)
 def test_the_run_stops_and_says_why(stage: Any, case: Case) -> None:
     check(stage, case)

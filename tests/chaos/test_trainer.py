@@ -25,6 +25,7 @@ STOPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "stop"),
     [
@@ -55,6 +56,7 @@ def test_a_signal_saves_and_resumes(stage: Any, stop: str) -> None:
         stage.resume(timesteps=steps + 256)
 
 
+@pytest.mark.slow
 @shm_in_each_run
 def test_a_kill_leaves_nothing_and_resumes(stage: Any, ue_rl_leftovers: Any) -> None:
     deaf = stage.carrier == "tcp"  # an engine that ignores SIGTERM is given three seconds

@@ -134,6 +134,7 @@ def test_a_wrong_token_is_told_in_words(token: Path, tmp_path: Path) -> None:
             open_transport(running.url, token_file=wrong)
 
 
+@pytest.mark.slow
 def test_a_plain_dial_of_a_port_that_speaks_tls(slack: float, caplog: pytest.LogCaptureFixture) -> None:
     with engine(tls_cert=CERTS / "engine.pem", patience=0.3) as running:
         place = running.url.removeprefix("tls://")

@@ -35,6 +35,7 @@ def last(result: Result) -> str:
     return result.output.rstrip().splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["SHARED", pytest.param("ANY", marks=pytest.mark.exhaustive)])
 def test_a_right_engine_passes(channel: str) -> None:
     with MistakenEngine(channel=channel, num_envs=2) as engine:
@@ -62,6 +63,7 @@ def test_a_mistake_is_shown_with_bytes_section_cure_and_name() -> None:
     assert last(result).endswith(" SKIP: decimal-comma")
 
 
+@pytest.mark.slow
 def test_json_is_one_object_and_nothing_else() -> None:
     with MistakenEngine("no-newline") as engine:
         result = check(engine.url, "--json", *quick())
@@ -93,6 +95,7 @@ def test_it_starts_an_engine_and_ends_it() -> None:
     assert again.output.endswith(": not-listening\n"), "it was ended"
 
 
+@pytest.mark.slow
 def test_it_starts_others_and_compares_them() -> None:
     result = check(
         "--engine", shlex.join([*ENGINE, "--mistake", "not-repeatable:velocity"]), "--num-envs", "2", *quick()

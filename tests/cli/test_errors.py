@@ -185,6 +185,7 @@ def test_what_nobody_expected_is_one_sentence_and_a_file(
         main(["--debug", "inspect", "--port", "1234"], group)
 
 
+@pytest.mark.slow
 @posix
 def test_output_that_nobody_reads_or_that_does_not_fit(warm_cli: WarmCli, tmp_path: Path) -> None:
     pipe, errors = tmp_path / "pipe", tmp_path / "errors"
@@ -212,6 +213,7 @@ def test_output_that_nobody_reads_or_that_does_not_fit(warm_cli: WarmCli, tmp_pa
         assert said.count("\n") == 1
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("command", ["inspect", "play", "bench"])
 def test_ctrl_c_is_one_word(command: str, tiny_model: Path, warm_cli: WarmCli, tmp_path: Path) -> None:

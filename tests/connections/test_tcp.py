@@ -74,6 +74,7 @@ def test_unknown_host(host: str) -> None:
         ue_rl.connect(f"tcp://{host}:7777", timeout=20)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue of a listener refuses")
 def test_waits_for_a_machine_that_does_not_answer_yet() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, contextlib.ExitStack() as stack:
@@ -261,6 +262,7 @@ def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool 
         assert 5.0 < timing.now() - begun < 20.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [None, False])
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
 def test_a_line_that_is_sent_in_parts_arrives_once_and_whole(channel: str, compiled: bool | None) -> None:

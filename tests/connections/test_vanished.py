@@ -50,6 +50,7 @@ def talks() -> type[Talks]:
     return Own
 
 
+@pytest.mark.slow
 async def test_a_peer_that_vanishes_with_something_on_its_way_is_gone(
     quick_watch: PortWatch, talks: type[Talks], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -70,6 +71,7 @@ async def test_a_peer_that_vanishes_with_something_on_its_way_is_gone(
     await asyncio.to_thread(eventually, lambda: port not in quick_watch.ports, 10, "nothing is left to look at")
 
 
+@pytest.mark.slow
 async def test_a_trainer_that_vanishes_while_nothing_is_said_ends_its_session(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -81,6 +83,7 @@ async def test_a_trainer_that_vanishes_while_nothing_is_said_ends_its_session(
             await asyncio.to_thread(eventually, lambda: "the trainer has gone" in caplog.text)
 
 
+@pytest.mark.slow
 async def test_a_peer_that_reads_nothing_stays(quick_watch: PortWatch, talks: type[Talks]) -> None:
     """Its system has no room for more, and says so whenever it is asked: TCP_USER_TIMEOUT alone would end it."""
     talks.size = size = 16 * 2**20

@@ -73,6 +73,7 @@ def test_the_picture_shows_what_it_says(port: int) -> None:
             assert [client.ask(ask) for _ in range(times)][-1] == answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "port", ["with numbers", pytest.param("as it stands", marks=pytest.mark.exhaustive)], indirect=True
 )

@@ -169,6 +169,7 @@ def test_an_engine_that_ends_says_so(binary: Path) -> None:
         connection.close()
 
 
+@pytest.mark.slow
 @needs_sync
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody blocks on a futex")
 @pytest.mark.parametrize("flag", [0, 3])

@@ -203,6 +203,7 @@ def test_what_a_sentence_says_can_be_typed(page: str) -> None:
             assert cli.get_command(click.Context(cli), words[0]) is not None, line
 
 
+@pytest.mark.slow
 def test_the_quickstart(warm_cli: WarmCli, tmp_path: Path) -> None:
     """Steps 2 to 4, with fewer steps and episodes. What `ue-rl check` says of these carts: test_fifty_lines.py."""
     from samples.fifty_lines.carts import Carts

@@ -298,6 +298,7 @@ async def test_a_turn_of_the_loop_accepts_a_few_engines_only(pendulum: Path, mon
     assert await largest_turn(ServedEngine, serving(pendulum), monkeypatch) <= 4
 
 
+@pytest.mark.slow
 @can_vanish
 async def test_an_engine_that_vanishes_gives_its_place_at_the_policy_server_free(pendulum: Path) -> None:
     async with serving(pendulum, max_engines=1) as server:

@@ -41,6 +41,7 @@ def test_a_heuristic_ends_with_its_game(built: dict[str, Path]) -> None:
     assert played(built["lab-asan"], "plain", "heuristic")[-1] == "the game's code failed: enough"
 
 
+@pytest.mark.slow
 def test_what_the_demo_s_script_does_is_recorded_and_cloned(built: dict[str, Path], tmp_path: Path) -> None:
     """FEATURES=DEMO over text and shared memory: the game acts, and says with each state what it did."""
     with reach(built, "--num-envs", "2", "--seed", "3", "--demo", "--shm") as port:

@@ -211,6 +211,7 @@ def checked(engine: str) -> CheckReport:
         return compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(timeout=20.0))
 
 
+@pytest.mark.slow
 @needs_shm
 @pytest.mark.ahead(job=checked)
 @pytest.mark.parametrize(

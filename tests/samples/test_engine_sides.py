@@ -310,6 +310,7 @@ def connected_to(port: int) -> list[int]:
     return [one.fd for one in psutil.Process().net_connections("tcp") if one.raddr and one.raddr.port == port]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="shared memory of the engine sides was run on Linux only")
 @pytest.mark.parametrize("trainers", [16, pytest.param(40, marks=pytest.mark.exhaustive)])
 @engines(("cpp", lab, "plain"), ("csharp", probe, "plain"), ("csharp", probe, "agents"))

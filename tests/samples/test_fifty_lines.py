@@ -149,6 +149,7 @@ def checked(name: str) -> compliance.CheckReport:
         return compliance.check(engine, compliance.Options(timeout=20.0))
 
 
+@pytest.mark.slow
 @pytest.mark.ahead(job=checked)
 @pytest.mark.parametrize("name", [*checked_in_each_run()])
 def test_ue_rl_check_finds_nothing(name: str, result: compliance.CheckReport) -> None:

@@ -34,6 +34,7 @@ def cartpole(tmp_path_factory: pytest.TempPathFactory, warm_cli: WarmCli) -> Pat
     return folder
 
 
+@pytest.mark.slow
 def test_train_then_play_with_the_exported_file(cartpole: Path, warm_cli: WarmCli) -> None:
     assert OnnxInference(cartpole / "cartpole.onnx").is_model_loaded()
     with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:

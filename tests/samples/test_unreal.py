@@ -240,6 +240,7 @@ def checked(words: str, carriers: int) -> compliance.CheckReport:
         return compliance.check(f"tcp://127.0.0.1:{port}", compliance.Options(timeout=20.0))
 
 
+@pytest.mark.slow
 @needs_compiler
 @needs_linux
 @pytest.mark.ahead(job=checked)

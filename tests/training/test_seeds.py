@@ -44,6 +44,7 @@ def test_the_interval_is_students() -> None:
     assert interval([0.0, 1.0] * 50)[1] == pytest.approx(1.96 * np.std([0, 1] * 50, ddof=1) / 10)
 
 
+@pytest.mark.slow
 def test_a_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_cli: WarmCli) -> None:
     """Two seeds, with an evaluation each; those that have ended are not run again, and more steps are."""
     words = f"train --run-id g --seed 7 --eval-episodes 0 {TINY} --timesteps 512 --seeds 2 --jobs 2 --log-dir"

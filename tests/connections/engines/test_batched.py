@@ -163,12 +163,14 @@ def test_an_engine_that_takes_longer_than_a_slice_is_waited_for(carrier: str) ->
 def test_an_engine_that_does_not_answer_in_time_is_lost_alone(carrier: str) -> None:
     bridges, free = odd(["SEQ"]), threading.Event()
     hangs = threading.Event()
-    # the others answer during the looks that come before the deadline
+    # what the others have stepped arrives during the looks that come before the deadline
     timing = once(lambda: hangs.is_set() and not free.is_set(), 0.05 if carrier == "tcp" else 1.0)
     with engines(carrier, bridges, Restarts(), timeout=10.0, timing=timing) as transport:
         n = begun(transport)
 
         def hang(bridge: Odd) -> None:
+            # however late the others' threads come to act
+            assert eventually(lambda: bridges[0].step == bridges[2].step == n + 1)
             hangs.set()
             free.wait(30)
 

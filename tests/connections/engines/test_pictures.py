@@ -62,6 +62,7 @@ class Withdrawn(ShmUpgrader):
         return super().offer(bridge) if self.offers == 1 else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", [pytest.param("shm", marks=pytest.mark.exhaustive), "auto"])
 def test_what_a_lost_engine_had_mapped_goes_at_once(transport: str, no_collector: None) -> None:
     before = len(mapped())

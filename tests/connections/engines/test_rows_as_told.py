@@ -95,6 +95,7 @@ def losses() -> Iterator[Any]:
         yield pytest.param(*case, marks=marks, id="-".join(map(str, case)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("carrier", "kind", "count"), list(losses()))
 def test_engines_that_are_lost_now_and_then(carrier: str, kind: str, count: int) -> None:
     random = np.random.default_rng(7)

@@ -111,6 +111,7 @@ def pids(token: str) -> set[int]:
     return {process.pid for process in processes_with(token)}
 
 
+@pytest.mark.slow
 def test_one_that_hangs_is_killed_and_started_again(
     launch: Callable[..., ue_rl.UnrealVecEnv], token: str, slack: float
 ) -> None:

@@ -76,6 +76,7 @@ def test_who_proves_a_token_or_speaks_tls_waits_too(published: PublishedPort, gu
 
 
 # A reset may come before the connection is made, or behind that: it takes some to meet both.
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [COMMAND, [*PORT, "--late", "1.5", "--resets"]], ids=["closed", "reset"])
 def test_a_launched_engine_behind_one_is_waited_for(command: list[str]) -> None:
     env = ue_rl.launch(command, start_timeout=60.0)

@@ -36,6 +36,7 @@ def of_a_slow_engine() -> CheckReport:
         return check(engine.url, Options(timeout=20.0, patience=0.3), only=DELIVERY)
 
 
+@pytest.mark.slow
 @pytest.mark.ahead(job=of_a_slow_engine)
 def test_who_gives_an_engine_more_time_for_an_answer_gives_it_more_for_all_of_them(result: CheckReport) -> None:
     assert not [found.check for found in result.findings if "too slow" in found.text]

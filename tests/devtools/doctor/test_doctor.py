@@ -147,6 +147,7 @@ def listener(answer: bytes | None) -> Iterator[str]:
             sock.close()
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_well_and_those_that_are_not() -> None:
     with run_in_thread(Counter()) as engine:
         assert of_engine(engine.url)[0] == ""

@@ -30,6 +30,7 @@ def test_nothing_is_left_of_a_test_that_cleans_up(tmp_path: Path) -> None:
     assert tempfile.gettempdir() == before
 
 
+@pytest.mark.slow
 def test_a_process_and_its_child_with_their_ports() -> None:
     with Leftovers(within=0) as leftovers:
         engine = ChaosEngine(children=1)
@@ -79,7 +80,7 @@ def test_a_segment_of_a_dead_process_of_another_test(tmp_path: Path) -> None:
     with Leftovers(within=0, segments=tmp_path) as leftovers:
         segment = tmp_path / f"ue_rl_{other.pid}_0123abcd"
         segment.touch()
-        eventually(lambda: segment in leftovers._of_us)
+        eventually(lambda: str(segment) in leftovers._of_us)
         other.kill()
         other.wait()
         assert leftovers.found() == []

@@ -26,6 +26,7 @@ def of_mujoco(task: str, only: tuple[str, ...] = ()) -> CheckReport:
             return check(engine.url, only=only)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "only"),
     [("Reacher", EACH_RUN), pytest.param("HalfCheetah", (), marks=pytest.mark.exhaustive)],

@@ -138,6 +138,7 @@ def test_over_grpc_who_speaks_no_tls_is_told(served: Any) -> None:
         open_transport(f"{plain.url.replace('grpc', 'grpcs')}?{CA}", timeout=20)
 
 
+@pytest.mark.slow
 def test_over_grpc_who_waits_in_vain_is_told_why(served: Any) -> None:
     _, guarded = served("grpc", carrier_options=door(tls_cert=CERTS / "engine.pem"))
     for url, what in (
@@ -278,6 +279,7 @@ def test_what_no_server_could_do_is_refused(words: list[str], what: str, token: 
     assert "64 sessions" not in result.output, "before the game is made"
 
 
+@pytest.mark.slow
 def test_the_command_hands_each_carrier_what_guards_it(
     token: Path, wrong: Path, tmp_path: Path, warm_cli: WarmCli
 ) -> None:

@@ -67,6 +67,7 @@ async def test_over_standard_input_and_output() -> None:
 _ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
 
+@pytest.mark.slow
 def test_nothing_but_messages_stands_on_standard_output() -> None:
     """Whatever a game prints, at its import too, and its child reads none of the client's words."""
     words = command("Drift", "--mcp", "stdio")
@@ -117,6 +118,7 @@ def test_a_signal_ends_a_server_on_standard_input_whose_client_says_nothing(name
     assert code == (0 if name == "SIGINT" else 128 + signal.SIGTERM)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "listens", "half"),
     [("--openenv 0", r"openenv: http://127.0.0.1:(\d+)", "http"), ("--grpc 0", r"grpc://127.0.0.1:(\d+)", "text")],

@@ -80,6 +80,7 @@ def test_a_session_that_is_lost_is_a_lost_engine(served: Any) -> None:
             transport.reset()
 
 
+@pytest.mark.slow
 def test_more_sessions_than_there_are(served: Any) -> None:
     pool, server = served("grpc", max_sessions=2)
     with pytest.raises(errors.ResourceExhausted, match="all 2 sessions"):

@@ -60,6 +60,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_who_is_killed_loses_its_sessions_and_who_stands_still_once_they_are_idle(slack: float) -> None:
     """A trainer of two, then clients of one each.
 
@@ -143,6 +144,7 @@ async def test_sessions_that_are_kept_end_with_the_stream_that_keeps_them(served
             pool.get(names[0])
 
 
+@pytest.mark.slow
 @can_vanish
 async def test_a_client_that_vanishes_loses_its_session(quick_watch: Any, served: Any) -> None:
     pool, server = served("grpc", Endless)

@@ -57,6 +57,7 @@ def test_states_that_are_asked_for_hold_up_nobody(served: Any, gate: threading.E
     gate.set()
 
 
+@pytest.mark.slow
 def test_a_server_closes_while_observations_are_awaited(served: Any, gate: threading.Event) -> None:
     import httpx
 

@@ -83,6 +83,7 @@ def test_a_page_is_checked_by_a_process_that_has_many_files_open() -> None:
     assert no_port_is_left()
 
 
+@pytest.mark.slow
 @needs_node
 @pytest.mark.parametrize(
     ("planted", "mistake", "words", "only"),

@@ -80,6 +80,7 @@ def test_the_next_trainer_gets_the_page_again(port: int) -> None:
                 a_step(transport)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("play", "error", "words"),
     [

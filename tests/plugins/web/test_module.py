@@ -77,6 +77,7 @@ def same(ask: dict[str, Any], seen: dict[str, Any], vector: dict[str, Any]) -> N
         assert seen["options"] == ask["options"], vector
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine",
     [

@@ -66,7 +66,7 @@ class Leftovers:
         self._ports = _listening(psutil.Process())
         self._files = set(self._files_there())
         self._zombies = set(_zombies())
-        self._of_us: dict[Path, bool] = {}  # new segments and locks whose maker was seen alive: had it our mark?
+        self._of_us: dict[str, bool] = {}  # new segments and locks whose maker was seen alive: had it our mark?
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="ue_rl_leftovers", daemon=True)
 
@@ -113,7 +113,7 @@ class Leftovers:
         psutil.wait_procs(ours, timeout=5)
         for path in self._left(self._files_there()):
             if not processes.alive(_maker(path)):
-                path.unlink(missing_ok=True)
+                Path(path).unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self._before = {name: os.environ.get(name) for name in self._set}
@@ -152,10 +152,10 @@ class Leftovers:
             elif (mark := _mark(pid)) is not None:
                 self._of_us[path] = mark == self.mark
 
-    def _files_there(self) -> list[Path]:
+    def _files_there(self) -> list[str]:
         return [*_segments(self.segments), *_locks(self.locks)]
 
-    def _left(self, files: list[Path]) -> set[Path]:
+    def _left(self, files: list[str]) -> set[str]:
         return {path for path in files if self._of_us.get(path)}
 
     def _ours(self, process: psutil.Process) -> bool:
@@ -205,45 +205,49 @@ def _zombies() -> Iterator[int]:
                 yield process.pid
 
 
-def _segments(folder: Path) -> list[Path]:
+def _segments(folder: Path) -> list[str]:
+    return [path for path in _paths(folder) if os.path.basename(path).startswith("ue_rl_")]
+
+
+def _locks(folder: Path) -> list[str]:
+    return [path for path in _paths(folder) if path.endswith(".lock")]
+
+
+def _paths(folder: Path) -> list[str]:
+    """What stands in a folder; as text, since the watcher looks 50 times a second, often at hundreds of locks."""
     if sys.platform == "win32" or not folder.is_dir():
         return []
-    return list(folder.glob("ue_rl_*"))
+    return [f"{folder}/{name}" for name in os.listdir(folder)]
 
 
-def _locks(folder: Path) -> list[Path]:
-    if sys.platform == "win32":
-        return []
-    return list(folder.glob("*.lock"))
-
-
-def _is_held(lock: Path) -> bool:
+def _is_held(lock: str) -> bool:
     """Does a process have it? Then it is seen as a process, or is somebody else's."""
     if sys.platform == "win32":
         raise NotImplementedError
     import fcntl
 
     try:
-        with lock.open("rb") as file:
+        with open(lock, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # it is, or the file has gone by now
         return True
     return False
 
 
-def _maker(path: Path) -> int:
+def _maker(path: str) -> int:
     """The process id in a segment's name (ue_rl/protocol/memory/segment.py) or a lock (connections/launching/ports.py);
     0: none is.
     """
-    if path.suffix == ".lock":
+    name = os.path.basename(path)
+    if name.endswith(".lock"):
         try:
-            word = path.read_text("ascii", "replace")
+            word = Path(path).read_text("ascii", "replace")
         except OSError:
             word = ""
     else:
         word = ""
-        if path.name.count("_") >= 2:
-            word = path.name.split("_")[2]
+        if name.count("_") >= 2:
+            word = name.split("_")[2]
     if word.isascii() and word.isdigit():
         return int(word)
     return 0

@@ -191,6 +191,7 @@ def test_one_that_never_answers_is_not_dialled_for_ever() -> None:
     assert server.clients == 6
 
 
+@pytest.mark.slow
 def test_one_that_comes_back_and_is_silent_is_waited_for_as_long_as_was_said(slack: float) -> None:
     with RLlinkServer(4, ACTIONS["discrete"], fault=RLlinkFault.DISCONNECT) as server:
         player = RLlinkClient(walk(3, server.action), port=server.port, timeout=60.0, seed=1, reconnect=0.4 * slack)

@@ -105,6 +105,7 @@ def test_one_sentence(replies: list[bytes | None], error: type[UeRlError], said:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_read_is_not_waited_for_for_ever(slack: float) -> None:
     """Its receive buffer fills up while a large message is sent."""
     with scripted(PONG, CONFIG, STATE) as port:
@@ -117,6 +118,7 @@ def test_a_server_that_does_not_read_is_not_waited_for_for_ever(slack: float) ->
         player.close()
 
 
+@pytest.mark.slow
 def test_the_command_line_says_the_same() -> None:
     seconds = f"{patient(2):.0f}"
     server = RLlinkServer(4, ACTIONS["discrete"], fault=RLlinkFault.SILENT)
@@ -142,6 +144,7 @@ def test_a_host_that_is_no_name_is_a_named_error() -> None:
         RLlinkClient(walk(1), "x" * 300, 5555).connect()
 
 
+@pytest.mark.slow
 @can_vanish
 def test_a_server_whose_machine_vanishes_is_not_waited_for() -> None:
     """It may learn for minutes; who is gone is known before."""

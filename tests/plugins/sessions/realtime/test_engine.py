@@ -95,6 +95,7 @@ def test_in_real_time_a_step_takes_the_newest_observation() -> None:
             transport.close()
 
 
+@pytest.mark.slow
 def test_a_check_blames_no_engine_in_real_time_for_what_comes_meanwhile() -> None:
     only = ["what partial batches do", "requests in two pieces", "several lines in one write", "a seed twice"]
     with SessionPool("tests.plugins.sessions.game:Drift", max_sessions=2, workers=1, tick_rate=50) as pool:
