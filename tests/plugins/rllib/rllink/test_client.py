@@ -199,13 +199,47 @@ def test_one_that_comes_back_and_is_silent_is_waited_for_as_long_as_was_said(sla
         def silent(_: CollectedSample) -> None:
             raise AssertionError
 
+        def state(_: socket.socket) -> bool:
+            """Closes the connection once, and says nothing from then on."""
+            server.states += 1
+            return server.states > 2
+
         began = time.monotonic()
         player.connect()
-        server.fault = RLlinkFault.SILENT
-        server._send_state = lambda client: server.states > 1  # type: ignore[method-assign]
-        with pytest.raises((LearnerTimeout, LearnerDisconnected), match="GET_STATE"):
+        server._send_state = state  # type: ignore[method-assign]
+        with pytest.raises(LearnerTimeout, match="GET_STATE"):
             player.run(samples=2, on_sample=silent)
         assert time.monotonic() - began < 50  # not the 60 seconds of `timeout`
+        player.close()
+
+
+class Refused(RLlinkClient):
+    """Whoever it was connected to is not there any more.
+
+    Attributes:
+        waits: the seconds that each attempt had.
+    """
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **options)
+        self.waits: list[float] = []
+
+    def _meet(self, wait: float, timeout: float) -> None:
+        self.waits.append(wait)
+        if len(self.waits) > 1:
+            raise LearnerUnreachable("nobody listens", fault="server")
+        super()._meet(wait, timeout)
+
+
+def test_no_attempt_is_begun_that_has_no_time_left() -> None:
+    """It would fail for that, and the error would hide why all before it failed."""
+    with RLlinkServer(4, ACTIONS["discrete"], fault=RLlinkFault.DISCONNECT) as server:
+        player = Refused(walk(3, server.action), port=server.port, timeout=20.0, seed=1, reconnect=0.5)
+        player.connect()
+        with pytest.raises(LearnerUnreachable, match="nobody listens"):
+            player.run(samples=2)
+        assert len(player.waits) > 1
+        assert min(player.waits[1:]) >= 0.2
         player.close()
 
 

@@ -33,6 +33,9 @@ from ue_rl.system.errors import (
     UnsupportedByEngine,
 )
 
+# seconds, where a server is dialled again: between two attempts, and the least that an attempt has
+_PAUSE = 0.2
+_LEAST = 0.2
 _MOST_LOST = 5  # messages in a row that a server takes and goes away: what is sent may be why
 _log = logging.getLogger("ue_rl.plugins.rllib.rllink")
 _Kind = TypeVar("_Kind")
@@ -222,15 +225,17 @@ class RLlinkClient:
     def _meet_again(self, lost: LearnerDisconnected | LearnerUnreachable) -> None:
         self.close()
         give_up = time.monotonic() + self._reconnect
+        left = max(self._reconnect, _LEAST)
         while True:
-            left = max(give_up - time.monotonic(), 0.1)
             try:
                 self._meet(left, min(self._timeout, left))
                 return
             except (LearnerDisconnected, LearnerUnreachable, LearnerTimeout) as error:
-                if time.monotonic() >= give_up:
+                time.sleep(_PAUSE)
+                left = give_up - time.monotonic()
+                # A last try without time would fail for that, and hide what is wrong.
+                if left < _LEAST:
                     raise error from lost
-                time.sleep(0.2)
 
     def _take(self, what: str, answer: Answer) -> None:
         """New weights."""
