@@ -17,6 +17,7 @@ _log = logging.getLogger("ue_rl.connections.engines")
 _A_TRY = 10.0
 _A_TRY_OF_THE_PLUGIN = 1.5
 _BETWEEN = 0.2  # seconds from a try that failed to the next one
+_LEAST = 0.2  # seconds that each try has
 _PLUGIN = (
     "the deployed Unreal plugin serves one trainer each time the game is played: stop the game and press Play again"
 )
@@ -101,23 +102,24 @@ class UrlEngine:
         if plugin:
             because = f": {_PLUGIN}"
         _log.warning("%s is dialled for %g s%s", self.name, self._reconnect, because)
+        longest = _A_TRY
+        if plugin:
+            longest = _A_TRY_OF_THE_PLUGIN
+        left = max(self._reconnect, _LEAST)
         while True:
-            left = max(0.1, deadline - time.monotonic())
             try:
-                if plugin:
-                    longest = _A_TRY_OF_THE_PLUGIN
-                else:
-                    longest = _A_TRY
                 return self._dial(left, min(left, longest))
             except (TransportError, ProtocolError) as error:
-                if time.monotonic() + _BETWEEN >= deadline:
+                time.sleep(_BETWEEN)
+                left = deadline - time.monotonic()
+                # A last try without time would fail for that, and hide what is wrong.
+                if left < _LEAST:
                     raise RestartsSpent(
                         f"{self.name} did not come back within {self._reconnect:g} s",
                         fault="engine",
                         got=error.message,
                         cure=cure,
                     ) from error
-            time.sleep(_BETWEEN)
 
     def lost(self, error: UeRlError) -> UeRlError:
         """See EngineSource.lost; there is no process of ours."""

@@ -18,7 +18,8 @@ from tests.support.steps import advance, begin
 from tests.support.vanishing import can_vanish, cut_from
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connections.dialling import open_transport
-from ue_rl.connections.engines.lifecycle import Change, LifeState
+from ue_rl.connections.engines.lifecycle import Change, Life, LifeState
+from ue_rl.connections.engines.url_engine import UrlEngine
 from ue_rl.devtools.testing import MemoryTransport, PluginStandIn
 from ue_rl.envs.connect import make_env, make_vector_env
 from ue_rl.system import errors
@@ -152,6 +153,25 @@ def test_an_engine_that_does_not_come_back() -> None:
         env.step(A[:2])
     with pytest.raises(errors.ConnectionUnusable, match=r"did not come back"):
         env.reset()
+
+
+def test_no_try_is_begun_that_has_no_time_left() -> None:
+    """It would fail for that, and the error would hide why all before it failed."""
+    waits: list[float] = []
+
+    def dial(wait: float | None, _: float | None) -> Any:
+        if wait is None:
+            return MemoryTransport(Walk(1))
+        waits.append(wait)
+        raise errors.EngineDisconnected("the engine closed the connection", fault="engine")
+
+    source, life = UrlEngine("tcp://127.0.0.1:7777", dial, reconnect=0.5), Life(0)
+    source.open(life)
+    life.to(LifeState.CLEANUP)
+    with pytest.raises(errors.RestartsSpent, match="the engine closed the connection"):
+        source.open(life)
+    assert len(waits) > 1
+    assert min(waits) >= 0.2
 
 
 def test_a_gymnasium_env_that_reconnects() -> None:
