@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.engines.lifecycle import Life, LifeState
+from ue_rl.system.attempts import LEAST, next_attempt
 from ue_rl.system.errors import ConfigurationError, ProtocolError, RestartsSpent, TransportError, UeRlError
 
 _log = logging.getLogger("ue_rl.connections.engines")
@@ -16,8 +17,6 @@ _log = logging.getLogger("ue_rl.connections.engines")
 # Seconds for one try to be answered. The deployed plugin's old listener takes a connection and says nothing.
 _A_TRY = 10.0
 _A_TRY_OF_THE_PLUGIN = 1.5
-_BETWEEN = 0.2  # seconds from a try that failed to the next one
-_LEAST = 0.2  # seconds that each try has
 _PLUGIN = (
     "the deployed Unreal plugin serves one trainer each time the game is played: stop the game and press Play again"
 )
@@ -105,15 +104,13 @@ class UrlEngine:
         longest = _A_TRY
         if plugin:
             longest = _A_TRY_OF_THE_PLUGIN
-        left = max(self._reconnect, _LEAST)
+        left = max(self._reconnect, LEAST)
         while True:
             try:
                 return self._dial(left, min(left, longest))
             except (TransportError, ProtocolError) as error:
-                time.sleep(_BETWEEN)
-                left = deadline - time.monotonic()
-                # A last try without time would fail for that, and hide what is wrong.
-                if left < _LEAST:
+                left = next_attempt(deadline)
+                if not left:
                     raise RestartsSpent(
                         f"{self.name} did not come back within {self._reconnect:g} s",
                         fault="engine",

@@ -169,7 +169,7 @@ def test_an_engine_that_does_not_answer_in_time_is_lost_alone(carrier: str) -> N
         n = begun(transport)
 
         def hang(bridge: Odd) -> None:
-            # however late the others' threads come to act
+            # The clock goes on once the others have acted, however late their threads come to that.
             assert eventually(lambda: bridges[0].step == bridges[2].step == n + 1)
             hangs.set()
             free.wait(30)

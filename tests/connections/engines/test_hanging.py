@@ -102,7 +102,7 @@ def test_engines_that_hang_together_are_not_waited_for_one_after_another(
     carrier: str, resets: list[int] | None
 ) -> None:
     with hosted(carrier, 4) as (games, urls, options):
-        # the first engine has done all that it is asked: two resets, and what comes behind them
+        # The clock goes on once the first engine has done all that it is asked: two resets, then two more or two steps.
         timing = once(lambda: all(game.hangs for game in games[1:]) and len(games[0].log) == 4, 0.1)
         engines = url_engines(urls, reconnect=20, timeout=20, connect_timeout=20, timing=timing, **options)
         with EnginesTransport(engines, restarts=Restarts()) as transport:

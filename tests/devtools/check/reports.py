@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from tests.harness.engines.mistaken import MistakenEngine
+from tests.harness.engines.right import Answer, Ask
 from tests.support.slack import patient
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.devtools import check as compliance
@@ -36,6 +40,19 @@ def check(url: str, options: Options | None = None, **more: Any) -> CheckReport:
     """What `ue-rl check` finds, where a busy machine has time for each answer."""
     asked = options or Options()
     return compliance.check(url, replace(asked, timeout=patient(asked.timeout)), **more)
+
+
+def slow_down(engine: MistakenEngine, asks: float = math.inf) -> None:
+    """The engine takes 0.12 s longer for each ask, or for so many of them."""
+    one = engine.one
+    asked = itertools.count()
+
+    def slowly(ask: Ask) -> Answer:
+        if next(asked) < asks:
+            time.sleep(0.12)
+        return one(ask)
+
+    engine.one = slowly
 
 
 def of_engine(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
-from tests.devtools.check.reports import DELIVERY, check
+from tests.devtools.check.reports import DELIVERY, check, slow_down
 from tests.harness.engines.mistaken import MistakenEngine
-from tests.harness.engines.right import Answer, Ask
 from ue_rl.devtools.check import CheckReport, Options, spelling
 from ue_rl.devtools.testing import PluginStandIn
 
@@ -26,13 +23,7 @@ def test_the_plugin_in_its_own_dialect() -> None:
 def of_a_slow_engine() -> CheckReport:
     """Of one that takes longer for all manners of requests than the 4 s that an engine has by default."""
     with MistakenEngine(channel="SHARED", num_envs=1) as engine:
-        one = engine.one
-
-        def slowly(ask: Ask) -> Answer:
-            time.sleep(0.12)
-            return one(ask)
-
-        engine.one = slowly
+        slow_down(engine)
         return check(engine.url, Options(timeout=20.0, patience=0.3), only=DELIVERY)
 
 

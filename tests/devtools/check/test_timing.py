@@ -8,9 +8,8 @@ import time
 
 import pytest
 
-from tests.devtools.check.reports import HANGS, TIMING, check, of_engine
+from tests.devtools.check.reports import HANGS, TIMING, check, of_engine, slow_down
 from tests.harness.engines.mistaken import MistakenEngine
-from tests.harness.engines.right import Answer, Ask
 from ue_rl.devtools.check import CheckReport, Finding, Options, Verdict
 from ue_rl.devtools.check.checks.timing import ticks_of
 
@@ -101,30 +100,14 @@ def test_speed_is_in_the_report() -> None:
 
 def test_a_slow_engine_is_named() -> None:
     with MistakenEngine(channel="SHARED", num_envs=1) as engine:
-        one = engine.one
-
-        def slowly(ask: Ask) -> Answer:
-            time.sleep(0.12)
-            return one(ask)
-
-        engine.one = slowly
+        slow_down(engine)
         assert check(engine.url, Options(patience=0.3), only=("speed",)).mistakes == ["slow"]
 
 
 def test_steps_that_are_slow_for_a_moment_are_looked_at_again() -> None:
     """The machine is busy while the check begins: a slow engine stays slow."""
     with MistakenEngine(channel="SHARED", num_envs=1) as engine:
-        one = engine.one
-        asked = 0
-
-        def slowly_at_first(ask: Ask) -> Answer:
-            nonlocal asked
-            asked += 1
-            if asked < 12:
-                time.sleep(0.12)
-            return one(ask)
-
-        engine.one = slowly_at_first
+        slow_down(engine, asks=11)
         report = check(engine.url, Options(patience=0.3), only=("speed",))
     assert report.mistakes == []
 

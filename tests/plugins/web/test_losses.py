@@ -83,6 +83,7 @@ def freeze(tools: DevTools) -> None:
     tools.page("Page.setWebLifecycleState", state="active")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from ue_rl.plugins.rllib.rllink.messages import (
 from ue_rl.plugins.rllib.rllink.player import CollectedSample, SampleCollector
 from ue_rl.plugins.rllib.rllink.policy import RLlinkPolicy
 from ue_rl.protocol.transport import Transport
+from ue_rl.system.attempts import LEAST, next_attempt
 from ue_rl.system.errors import (
     ConfigurationError,
     LearnerDisconnected,
@@ -33,9 +34,6 @@ from ue_rl.system.errors import (
     UnsupportedByEngine,
 )
 
-# seconds, where a server is dialled again: between two attempts, and the least that an attempt has
-_PAUSE = 0.2
-_LEAST = 0.2
 _MOST_LOST = 5  # messages in a row that a server takes and goes away: what is sent may be why
 _log = logging.getLogger("ue_rl.plugins.rllib.rllink")
 _Kind = TypeVar("_Kind")
@@ -225,16 +223,14 @@ class RLlinkClient:
     def _meet_again(self, lost: LearnerDisconnected | LearnerUnreachable) -> None:
         self.close()
         give_up = time.monotonic() + self._reconnect
-        left = max(self._reconnect, _LEAST)
+        left = max(self._reconnect, LEAST)
         while True:
             try:
                 self._meet(left, min(self._timeout, left))
                 return
             except (LearnerDisconnected, LearnerUnreachable, LearnerTimeout) as error:
-                time.sleep(_PAUSE)
-                left = give_up - time.monotonic()
-                # A last try without time would fail for that, and hide what is wrong.
-                if left < _LEAST:
+                left = next_attempt(give_up)
+                if not left:
                     raise error from lost
 
     def _take(self, what: str, answer: Answer) -> None:
