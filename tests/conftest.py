@@ -51,9 +51,9 @@ os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leav
 def pytest_configure(config: pytest.Config) -> None:
     """Signals reach the tests' processes even where the suite was started in the background or by nohup."""
     _import_as_users_do(config)
+    _share_imports(config)  # which imports while the library is compiled
     _compile(config)
     _begin_elsewhere(config)
-    _share_imports(config)
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -86,14 +86,18 @@ def _compile(config: pytest.Config) -> None:
 
 
 def _share_imports(config: pytest.Config) -> None:
-    """Of several workers each forks its `ue-rl` from a process of theirs all, which the first that does lets import."""
+    """Several workers are forked from a process that has imported the libraries, and so is the `ue-rl` of each."""
     if not _has_workers(config) or not hasattr(os, "fork"):
         return
-    from tests.harness.warm_cli import WarmRoot
+    from tests.harness.warm_cli import LIBRARIES, WarmRoot
 
-    root = WarmRoot(_imports_of_a_run())
+    root = WarmRoot(_imports_of_a_run(), [each for each in LIBRARIES if importlib.util.find_spec(each.split(".")[0])])
     os.environ[WARM_ROOT] = root.path
     config.add_cleanup(root.close)
+    if sys.platform == "darwin":
+        return  # where a process may not fork once it has loaded some of the system's frameworks
+    # `popen` is one that imports everything itself. Whoever asks for others by --tx gets those.
+    config.option.tx = [f"popen//python={root.python}" if each == "popen" else each for each in config.option.tx]
 
 
 def _imports_of_a_run() -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import sys
@@ -267,17 +268,24 @@ def test_reset_keywords_reach_an_override_that_takes_any() -> None:
 async def test_a_name_with_two_addresses_has_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
     infos = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2")]
     loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as others:
+        taken: list[int] = []
 
-    async def two(host: Any, port: int, **_: Any) -> Any:
-        return [(family, socket.SOCK_STREAM, 6, "", (address, port)) for family, address in infos]
+        async def two(host: Any, port: int, **_: Any) -> Any:
+            if port and not taken:  # what was free on the first address, another program has on the second
+                others.enter_context(socket.create_server(("127.0.0.2", port)))
+                taken.append(port)
+            return [(family, socket.SOCK_STREAM, 6, "", (address, port)) for family, address in infos]
 
-    monkeypatch.setattr(loop, "getaddrinfo", two)  # as a name with an IPv4 and an IPv6 address
-    async with BridgeServer(bridge(), host="localhost", port=0) as server:
-        assert server._server is not None
-        assert sorted(sock.getsockname() for sock in server._server.sockets) == [
-            ("127.0.0.1", server.port),
-            ("127.0.0.2", server.port),
-        ]
+        monkeypatch.setattr(loop, "getaddrinfo", two)  # as a name with an IPv4 and an IPv6 address
+        async with BridgeServer(bridge(), host="localhost", port=0) as server:
+            assert taken
+            assert server.port not in taken
+            assert server._server is not None
+            assert sorted(sock.getsockname() for sock in server._server.sockets) == [
+                ("127.0.0.1", server.port),
+                ("127.0.0.2", server.port),
+            ]
 
 
 # -- GymnasiumBridge

@@ -11,8 +11,10 @@ Each process leads a session of its own, as one that was started from a terminal
 
 Several test processes that need one share the import, which takes four seconds of a core and 300 MiB:
 
-    root = WarmRoot()            imports nothing until the first of them asks
+    root = WarmRoot()
     with WarmCli(root=root.path) as cli:    in each of them
+
+The test processes themselves can be forked from it, too: `WarmRoot.python` (tests/harness/forked_worker.py).
 """
 
 from __future__ import annotations
@@ -40,16 +42,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from tests.harness.forked_worker import become_worker, python_of_workers
 from tests.support.undrawn import UNDRAWN, take_curves_away
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# What a training run imports sooner or later; torch._dynamo is loaded by the first optimizer, for 1.5 s.
-TRAINING = (
+# What others have written and a training run imports sooner or later; torch._dynamo is loaded by the first optimizer,
+# for 1.5 s.
+LIBRARIES = (
     "torch._dynamo", "torch.utils.tensorboard", "matplotlib.backends.backend_agg", "matplotlib.font_manager",
-    "matplotlib.figure", "imports_of_a_run",
+    "matplotlib.figure", "stable_baselines3", "onnx", "onnxruntime",
 )  # fmt: skip
+TRAINING = (*LIBRARIES, "imports_of_a_run")
 
 ROOT = "--root"  # the first word of a process that is a WarmRoot's
 
@@ -117,27 +122,31 @@ def _started(words: Sequence[str], threads: int) -> subprocess.Popen[bytes]:
 
 
 class WarmRoot:
-    """A process from which each WarmCli that names it is forked, once it has imported everything. `close()` it.
+    """A process from which each WarmCli that names it is forked, and each worker of pytest-xdist. `close()` it.
 
-    It ends, too, as soon as whoever started it has ended.
+    It ends, too, as soon as whoever started it has ended, and the workers with it.
 
     Args:
-        modules: what is imported when the first WarmCli asks.
+        libraries: what it imports at once, for workers. modules: what it imports when the first WarmCli asks.
 
     Attributes:
-        path: the Unix socket on which it waits for them. pid: its process id.
+        path: the Unix socket on which it waits for each WarmCli. pid: its process id.
+        python: the `python=` of an execnet specification whose workers are forked from it.
     """
 
-    def __init__(self, modules: Sequence[str] = TRAINING) -> None:
-        self.path = os.path.join(tempfile.mkdtemp(prefix="warm-"), "root")
-        self._process = _started([ROOT, self.path, *modules], 1)
+    def __init__(self, modules: Sequence[str] = TRAINING, libraries: Sequence[str] = ()) -> None:
+        folder = tempfile.mkdtemp(prefix="warm-")
+        self.path = os.path.join(folder, "root")
+        workers = os.path.join(folder, "workers")
+        self.python = python_of_workers(workers)
+        self._process = _started([ROOT, self.path, workers, ",".join(libraries), *modules], 1)
         self.pid = self._process.pid
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
             raise RuntimeError("the process from which others are to be forked has ended; see its error output")
 
     def close(self) -> None:
-        """Ends it; those that were forked from it go on. Idempotent."""
+        """Ends it, and the workers that were forked from it; each WarmCli goes on. Idempotent."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -276,30 +285,51 @@ def _send(pipe: IO[bytes], message: Mapping[str, Any]) -> None:
     pipe.flush()
 
 
-def _share(path: str, modules: Sequence[str]) -> Mapping[str, Any]:
-    """Forks a process that serves for each connection; ends at the end of the input. Returns as `_serve` does."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen()
+def _share(path: str, workers_path: str, libraries: Sequence[str], modules: Sequence[str]) -> Mapping[str, Any]:
+    """Forks a process for each connection, and ends at the end of the input.
+
+    Returns:
+        In a process that is forked for a worker, what it is to run; in one that serves a WarmCli, as `_serve` does.
+    """
+    listener, worker_listener = (_listening(each) for each in (path, workers_path))
     os.write(1, b"listening\n")
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that serve
+    for library in libraries:
+        importlib.import_module(library)
+    gc.freeze()  # as in _serve
     missing = list(modules)
+    workers = []  # none is waited for: as long as this process lives, its id belongs to no other
     while True:
-        ready, _, _ = select.select([0, listener.fileno()], [], [])
+        ready, _, _ = select.select([0, listener, worker_listener], [], [])
         if 0 in ready:
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
             shutil.rmtree(os.path.dirname(path))
             os._exit(0)
-        client, _ = listener.accept()
-        while missing:
+        for_worker = worker_listener in ready
+        client, _ = (worker_listener if for_worker else listener).accept()
+        while missing and not for_worker:
             importlib.import_module(missing.pop(0))
-        if os.fork() == 0:
-            os.setsid()
+        pid = os.fork()
+        if pid == 0:
             listener.close()
+            worker_listener.close()
+            if for_worker:
+                return become_worker(client)
+            os.setsid()
             for fd in (0, 1):
                 os.dup2(client.fileno(), fd)
             client.close()
             return _serve(())
         client.close()
+        if for_worker:
+            workers.append(pid)
+
+
+def _listening(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    return listener
 
 
 def _serve(modules: Iterable[str]) -> Mapping[str, Any]:
@@ -412,6 +442,6 @@ def _run_script(text: str | None, path: str | None) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [ROOT]:
-        _run(_share(sys.argv[2], sys.argv[3:]))
+        _run(_share(*sys.argv[2:4], list(filter(None, sys.argv[4].split(","))), sys.argv[5:]))
     else:
         _run(_serve(sys.argv[1:]))

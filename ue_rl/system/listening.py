@@ -29,18 +29,41 @@ async def listen(
     Raises:
         OSError: the address cannot be listened on.
     """
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(make, host, port, backlog=_ACCEPTS)  # which is how many a turn accepts
-    ports = [int(sock.getsockname()[1]) for sock in server.sockets]
-    if len(set(ports)) > 1:  # each took a free one
-        server.close()
-        server = await loop.create_server(make, host, ports[0], backlog=_ACCEPTS)
+    server = await _one_port(make, host, port)
     for sock in server.sockets:
         leave_to_parent(sock)
         with sock.dup() as same:
             same.listen(backlog)
-    watch_port(ports[0])
-    return server, ports[0]
+    listened = _ports(server)[0]
+    watch_port(listened)
+    return server, listened
+
+
+async def _one_port(make: Callable[[], asyncio.Protocol], host: str, port: int) -> asyncio.Server:
+    """A server whose addresses have the same port; `backlog` is how many connections a turn of the loop accepts.
+
+    Raises:
+        OSError: the address cannot be listened on, or each port that was free on one address was taken on another.
+    """
+    loop = asyncio.get_running_loop()
+    for tries_left in reversed(range(_TRIES)):
+        server = await loop.create_server(make, host, port, backlog=_ACCEPTS)
+        ports = _ports(server)
+        if len(set(ports)) == 1:
+            break
+        server.close()  # each address took a free one: all try the first's
+        try:
+            server = await loop.create_server(make, host, ports[0], backlog=_ACCEPTS)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not tries_left:
+                raise
+        else:
+            break
+    return server
+
+
+def _ports(server: asyncio.Server) -> list[int]:
+    return [int(sock.getsockname()[1]) for sock in server.sockets]
 
 
 def listeners(host: str, port: int, backlog: int) -> list[socket.socket]:

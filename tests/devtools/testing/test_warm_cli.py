@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import execnet
 import psutil
 import pytest
 
@@ -129,3 +131,53 @@ def test_a_root_ends_with_who_started_it(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     eventually(lambda: not psutil.pid_exists(int(done.stdout)))
+
+
+WORKER = """
+import os
+import sys
+
+state = "decimal" in sys.modules, os.getppid(), os.getcwd(), os.environ["WARM_TEST"], sys.argv, os.read(0, 1)
+channel.send((os.getpid(), *state))
+print("on stdout")
+print("on stderr", file=sys.stderr)
+os.close(2)
+channel.receive()
+"""
+
+
+def test_a_worker_of_xdist_has_its_own_streams_and_surroundings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Leftovers(), contextlib.closing(WarmRoot(modules=[], libraries=["decimal"])) as root:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("WARM_TEST", "of this test")
+        group = execnet.Group()
+        gateways = [group.makegateway(f"popen//python={root.python}") for _ in range(2)]
+        channels = [gateway.remote_exec(WORKER) for gateway in gateways]
+        told = [channel.receive(30) for channel in channels]
+        assert len({pid for pid, *_ in told}) == 2
+        for _, *state in told:
+            assert state == [True, root.pid, str(tmp_path), "of this test", ["-c"], b""]
+        for channel in channels:
+            channel.send("go on")
+            channel.waitclose(30)
+        group.terminate(10)
+        output = capfd.readouterr()
+        assert output.out == ""  # what a worker prints must not get among what it tells xdist
+        assert output.err == "on stderr\n" * 2
+
+
+def test_workers_end_with_their_root_whatever_they_do(tmp_path: Path) -> None:
+    with contextlib.closing(WarmRoot(modules=[])) as root:
+        group = execnet.Group()
+        channel = group.makegateway(f"popen//python={root.python}").remote_exec(
+            "import os, time\nchannel.send(os.getpid())\ntime.sleep(600)"
+        )
+        pid = channel.receive(30)
+        assert psutil.Process(pid).is_running()
+        root.close()
+        with pytest.raises(EOFError):
+            channel.receive(30)
+        eventually(lambda: not psutil.pid_exists(pid))
+        group.terminate(10)
