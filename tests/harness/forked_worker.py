@@ -42,6 +42,7 @@ def become_worker(client: socket.socket) -> Mapping[str, Any]:
     os.environ.update(asked["environment"])
     os.chdir(asked["cwd"])
     sys.argv[:] = ["-c"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Whoever waits is told, though a process that a test has left behind may hold the connection, too. Registered
     # before everything else is, so that it comes last.
     atexit.register(client.shutdown, socket.SHUT_RDWR)
@@ -49,7 +50,7 @@ def become_worker(client: socket.socket) -> Mapping[str, Any]:
 
 
 def _hand_over(path: str, words: list[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, which ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest and the worker
     asked = {"text": words[-1], "path": None, "cwd": os.getcwd(), "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX) as root:
         root.connect(path)

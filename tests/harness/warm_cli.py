@@ -111,13 +111,13 @@ class WarmProcess:
                 return
 
 
-def _started(words: Sequence[str], threads: int) -> subprocess.Popen[bytes]:
+def _started(words: Sequence[str], threads: int, own_session: bool) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, __file__, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"},
-        start_new_session=True,
+        start_new_session=own_session,
     )
 
 
@@ -139,7 +139,7 @@ class WarmRoot:
         self.path = os.path.join(folder, "root")
         workers = os.path.join(folder, "workers")
         self.python = python_of_workers(workers)
-        self._process = _started([ROOT, self.path, workers, ",".join(libraries), *modules], 1)
+        self._process = _started([ROOT, self.path, workers, ",".join(libraries), *modules], 1, own_session=False)
         self.pid = self._process.pid
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
@@ -165,7 +165,7 @@ class WarmCli:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         if root is None:
-            self._process = _started(modules, threads)
+            self._process = _started(modules, threads, own_session=True)
             assert self._process.stdin is not None
             assert self._process.stdout is not None
             self._asks: IO[bytes] = self._process.stdin
@@ -291,6 +291,8 @@ def _share(path: str, workers_path: str, libraries: Sequence[str], modules: Sequ
     Returns:
         In a process that is forked for a worker, what it is to run; in one that serves a WarmCli, as `_serve` does.
     """
+    # Ctrl-C in the terminal is for the workers, which are in its session as this process is.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     listener, worker_listener = (_listening(each) for each in (path, workers_path))
     os.write(1, b"listening\n")
     for library in libraries:

@@ -135,10 +135,12 @@ def test_a_root_ends_with_who_started_it(tmp_path: Path) -> None:
 
 WORKER = """
 import os
+import signal
 import sys
 
 state = "decimal" in sys.modules, os.getppid(), os.getcwd(), os.environ["WARM_TEST"], sys.argv, os.read(0, 1)
-channel.send((os.getpid(), *state))
+ctrl_c = os.getsid(0), signal.getsignal(signal.SIGINT) is signal.default_int_handler
+channel.send((os.getpid(), *state, *ctrl_c))
 print("on stdout")
 print("on stderr", file=sys.stderr)
 os.close(2)
@@ -158,7 +160,7 @@ def test_a_worker_of_xdist_has_its_own_streams_and_surroundings(
         told = [channel.receive(30) for channel in channels]
         assert len({pid for pid, *_ in told}) == 2
         for _, *state in told:
-            assert state == [True, root.pid, str(tmp_path), "of this test", ["-c"], b""]
+            assert state == [True, root.pid, str(tmp_path), "of this test", ["-c"], b"", os.getsid(0), True]
         for channel in channels:
             channel.send("go on")
             channel.waitclose(30)
