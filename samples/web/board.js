@@ -71,7 +71,12 @@ export async function show(game, { draw, shape, narrow, stepsPerSecond = 30, onP
   });
 
   function frame() {
-    const wide = board.clientWidth;
+    // Before it is laid out, and where it is hidden, the board has no width for a picture.
+    if (board.clientWidth > GAP) drawAll(board.clientWidth);
+    requestAnimationFrame(frame);
+  }
+
+  function drawAll(wide) {
     const least = wide < 520 ? (wide - GAP) / 2 : narrow;
     const columns = Math.max(1, Math.min(game.numEnvs, Math.floor((wide + GAP) / (least + GAP))));
     let width = (wide - GAP * (columns - 1)) / columns;
@@ -90,7 +95,6 @@ export async function show(game, { draw, shape, narrow, stepsPerSecond = 30, onP
       draw(pen, envId, size, paint);
       pen.restore();
     }
-    requestAnimationFrame(frame);
   }
 
   function drawCurve() {

@@ -91,6 +91,44 @@ def stepping(transport: BaseTransport, choices: bool) -> Iterator[None]:
     thread.join(60)
 
 
+# A page as Node has none: its board is as wide as each frame says.
+BOARD = """
+const widths = JSON.parse(process.argv[2]);
+const frames = [];
+const drawn = [];
+const node = new Proxy(function () {}, {
+  get: (_, name) => (name === "clientWidth" ? widths[0] : name === Symbol.toPrimitive ? () => 1 : node),
+  set: () => true,
+  apply: () => node,
+});
+Object.assign(globalThis, {
+  document: { getElementById: () => node, createElement: () => node, documentElement: node, querySelector: () => null },
+  window: node, getComputedStyle: () => node, matchMedia: () => node, innerHeight: 700, location: node,
+  requestAnimationFrame: (frame) => frames.push(frame),
+  setInterval: () => 0,
+});
+const { show } = await import(process.argv[1]);
+const game = { numEnvs: 4, played: { steps: 0, returns: [] } };
+show(game, { draw: (_pen, _id, size) => drawn.push(size.width), shape: 1, narrow: 140 }).catch(() => undefined);
+while (widths.length > 1) {
+  widths.shift();
+  frames.shift()();
+}
+console.log(JSON.stringify(drawn));
+process.exit(0);
+"""
+
+
+@no_node
+def test_a_board_without_width_waits_for_one() -> None:
+    """As in a page that is not laid out yet: its pictures would be less than nothing wide, which a canvas refuses."""
+    widths = [0, 10, 0, 610, 0, 310]
+    words = [str(NODE), "--input-type=module", "-e", BOARD, (WEB / "board.js").as_uri(), json.dumps(widths)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [145.0] * 4 + [150.0] * 4
+
+
 @no_axe
 @no_chromium
 @no_node
