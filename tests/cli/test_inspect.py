@@ -78,7 +78,7 @@ def test_what_learning_cannot_succeed_with(wrong: dict[str, Any], text: str | No
 
 def test_answers_as_slow_as_a_tick_are_the_only_note_on_speed() -> None:
     (said,) = notes(SPEC, 0.01)
-    assert said.startswith("100 answers per second is the game's tick, not the bridge (or no core is free)")
+    assert said.startswith("100 answers per second is the game's tick, not the bridge (or all cores are busy)")
     assert without_speed(f"note {said}") == ""
 
 

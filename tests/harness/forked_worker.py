@@ -38,15 +38,19 @@ def become_worker(client: socket.socket) -> Mapping[str, Any]:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", 1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, closefd=False)  # noqa: SIM115
-    os.environ.clear()
-    os.environ.update(asked["environment"])
-    os.chdir(asked["cwd"])
+    take_surroundings(asked)
     sys.argv[:] = ["-c"]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Whoever waits is told, though a process that a test has left behind may hold the connection, too. Registered
     # before everything else is, so that it comes last.
     atexit.register(client.shutdown, socket.SHUT_RDWR)
     return asked
+
+
+def take_surroundings(asked: Mapping[str, Any]) -> None:
+    """The environment and the folder of whoever asked for this forked process."""
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["cwd"])
 
 
 def _hand_over(path: str, words: list[str]) -> None:

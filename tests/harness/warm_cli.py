@@ -42,7 +42,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from tests.harness.forked_worker import become_worker, python_of_workers
+from tests.harness.forked_worker import become_worker, python_of_workers, take_surroundings
 from tests.support.undrawn import UNDRAWN, take_curves_away
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ class WarmRoot:
         self.path = os.path.join(folder, "root")
         workers = os.path.join(folder, "workers")
         self.python = python_of_workers(workers)
-        self._process = _started([ROOT, self.path, workers, ",".join(libraries), *modules], 1, own_session=False)
+        asked = json.dumps([self.path, workers, list(libraries), list(modules)])
+        self._process = _started([ROOT, asked], 1, own_session=False)
         self.pid = self._process.pid
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
@@ -291,9 +292,10 @@ def _share(path: str, workers_path: str, libraries: Sequence[str], modules: Sequ
     Returns:
         In a process that is forked for a worker, what it is to run; in one that serves a WarmCli, as `_serve` does.
     """
-    # Ctrl-C in the terminal is for the workers, which are in its session as this process is.
+    # Ctrl-C in the terminal reaches this process, too; it ends when pytest has ended.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    listener, worker_listener = (_listening(each) for each in (path, workers_path))
+    listener = _listening(path)
+    worker_listener = _listening(workers_path)
     os.write(1, b"listening\n")
     for library in libraries:
         importlib.import_module(library)
@@ -307,24 +309,32 @@ def _share(path: str, workers_path: str, libraries: Sequence[str], modules: Sequ
                 os.kill(pid, signal.SIGKILL)
             shutil.rmtree(os.path.dirname(path))
             os._exit(0)
-        for_worker = worker_listener in ready
-        client, _ = (worker_listener if for_worker else listener).accept()
-        while missing and not for_worker:
-            importlib.import_module(missing.pop(0))
-        pid = os.fork()
-        if pid == 0:
-            listener.close()
-            worker_listener.close()
-            if for_worker:
+        if worker_listener in ready:
+            client, _ = worker_listener.accept()
+            pid = os.fork()
+            if pid == 0:
+                _leave_root(listener, worker_listener)
                 return become_worker(client)
-            os.setsid()
-            for fd in (0, 1):
-                os.dup2(client.fileno(), fd)
-            client.close()
-            return _serve(())
-        client.close()
-        if for_worker:
             workers.append(pid)
+        else:
+            client, _ = listener.accept()
+            while missing:
+                importlib.import_module(missing.pop(0))
+            if os.fork() == 0:
+                _leave_root(listener, worker_listener)
+                os.setsid()
+                for fd in (0, 1):
+                    os.dup2(client.fileno(), fd)
+                client.close()
+                return _serve(())
+        client.close()
+
+
+def _leave_root(*listeners: socket.socket) -> None:
+    """In a process that was forked from the root: it listens no more, and Ctrl-C is for it."""
+    for listener in listeners:
+        listener.close()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _listening(path: str) -> socket.socket:
@@ -396,9 +406,7 @@ def _become(asked: Mapping[str, Any]) -> None:
     sys.stderr = open(2, "w", 1, encoding=sys.stderr.encoding, errors=sys.stderr.errors, closefd=False)  # noqa: SIM115
     if os.isatty(1):
         os.close(os.open(asked["output"], os.O_RDWR))  # who may read it, and leads a session, gets it as his own
-    os.environ.clear()
-    os.environ.update(asked["environment"])
-    os.chdir(asked["cwd"])
+    take_surroundings(asked)
     if asked["file_limit"] is not None:
         import resource
 
@@ -444,6 +452,6 @@ def _run_script(text: str | None, path: str | None) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [ROOT]:
-        _run(_share(*sys.argv[2:4], list(filter(None, sys.argv[4].split(","))), sys.argv[5:]))
+        _run(_share(*json.loads(sys.argv[2])))
     else:
         _run(_serve(sys.argv[1:]))

@@ -199,8 +199,8 @@ def notes(spec: EnvSpec, median: float | None) -> list[str]:
         if spec.env_type is EnvType.MULTI:
             more = "more envs"
         said.append(
-            f"{1 / median:.0f} answers per second is the game's tick, not the bridge (or no core is free): use {more}, "
-            "a fixed time step (-UseFixedTimeStep -FPS=..), and no frame cap (t.MaxFPS 0)"
+            f"{1 / median:.0f} answers per second is the game's tick, not the bridge (or all cores are busy): "
+            f"use {more}, a fixed time step (-UseFixedTimeStep -FPS=..), and no frame cap (t.MaxFPS 0)"
         )
     if spec.version == 0 and spec.env_type is not EnvType.MULTI:
         said.append(

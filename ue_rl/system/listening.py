@@ -40,14 +40,14 @@ async def listen(
 
 
 async def _one_port(make: Callable[[], asyncio.Protocol], host: str, port: int) -> asyncio.Server:
-    """A server whose addresses have the same port; `backlog` is how many connections a turn of the loop accepts.
+    """A server that has the same port on each address of the name.
 
     Raises:
         OSError: the address cannot be listened on, or each port that was free on one address was taken on another.
     """
     loop = asyncio.get_running_loop()
     for tries_left in reversed(range(_TRIES)):
-        server = await loop.create_server(make, host, port, backlog=_ACCEPTS)
+        server = await loop.create_server(make, host, port, backlog=_ACCEPTS)  # which is how many a turn accepts
         ports = _ports(server)
         if len(set(ports)) == 1:
             break

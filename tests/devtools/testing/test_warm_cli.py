@@ -166,11 +166,11 @@ def test_a_worker_of_xdist_has_its_own_streams_and_surroundings(
             channel.waitclose(30)
         group.terminate(10)
         output = capfd.readouterr()
-        assert output.out == ""  # what a worker prints must not get among what it tells xdist
+        assert output.out == ""  # what a worker prints would mix with what it tells xdist
         assert output.err == "on stderr\n" * 2
 
 
-def test_workers_end_with_their_root_whatever_they_do(tmp_path: Path) -> None:
+def test_workers_end_with_their_root_whatever_they_do() -> None:
     with contextlib.closing(WarmRoot(modules=[])) as root:
         group = execnet.Group()
         channel = group.makegateway(f"popen//python={root.python}").remote_exec(
