@@ -51,9 +51,8 @@ def library_calls(folder: Path) -> tuple[str, str]:
     return offset, count
 
 
-def contest(binary: Path, file: Path, offset: str, count: str) -> list[bytes]:
-    """What two processes say that ask at the same time, while both live."""
-    words = [wine.path(file), offset, count]
+def asked_at_once(binary: Path, *words: str) -> tuple[list[bytes], list[int]]:
+    """What two processes say and return that ask at the same time, while both live."""
     with wine.start(binary, *words) as one, wine.start(binary, *words) as other:
         said = []
         for process in (one, other):
@@ -61,8 +60,20 @@ def contest(binary: Path, file: Path, offset: str, count: str) -> list[bytes]:
             said.append(process.stdout.readline().strip())
         for process in (one, other):
             process.communicate()
-            assert process.returncode == 0
-    return sorted(said)
+    return said, [one.returncode, other.returncode]
+
+
+def contest(binary: Path, file: Path, offset: str, count: str) -> list[bytes]:
+    """What the two say. A program that says nothing and returns 1 was never begun: lock.c returns 0, or 2 to 5.
+
+    Of programs that start at the same moment, Wine 8 fails to begin one in some thousands.
+    """
+    for _ in range(5):
+        said, codes = asked_at_once(binary, wine.path(file), offset, count)
+        if (b"", 1) not in zip(said, codes, strict=True):
+            assert codes == [0, 0]
+            return sorted(said)
+    pytest.fail("Wine began none of five pairs")
 
 
 def test_two_processes_never_hold_the_lock_of_one_port(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import shutil
 import subprocess
@@ -77,10 +79,31 @@ def path(file: Path) -> str:
     return "Z:" + str(file).replace("/", "\\")
 
 
+def _started(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([WINE or "", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+
+
+@functools.cache
+def _keep_the_server() -> None:
+    """Starts a program that waits for as long as this process lives.
+
+    Debian's Wine server ends with its last program (-p0) and turns away whoever asks while it does: without this, one
+    program in some hundreds that start right after another has ended fails, "recvmsg: Connection reset by peer".
+    """
+    for _ in range(10):  # this one, too, may ask a server that ends: that of an earlier run
+        waiting = _started("cmd", "/d", "/q", "/c", "echo up& pause")
+        assert waiting.stdout is not None
+        if waiting.stdout.readline().strip() == b"up":
+            atexit.register(waiting.communicate)  # its input ends, and so does it
+            return
+        waiting.communicate()
+    pytest.fail("Wine's server takes no program")
+
+
 def start(binary: Path, *words: str) -> subprocess.Popen[bytes]:
     """The program under Wine, with pipes."""
-    command = [WINE or "", str(binary), *words]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+    _keep_the_server()
+    return _started(str(binary), *words)
 
 
 def run(binary: Path, *words: str, stdin: bytes = b"", text: bool = True) -> bytes:

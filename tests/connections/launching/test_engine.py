@@ -259,8 +259,8 @@ def test_what_a_dead_engine_leaves_is_ended_at_once(make: Make, token: str) -> N
 def test_a_keeper_that_is_killed_takes_the_tree_along(make: Make, token: str, number: int) -> None:
     engine = make("import os\nif os.fork() == 0:\n    import time; time.sleep(60)\n" + SERVES)
     connection = engine.open(Listened())
+    assert connection.sock.recv(10) == b"hello\n"  # one that it had not accepted yet would be reset, not closed
     os.kill(engine._process.keeper, number)  # type: ignore[union-attr]
-    connection.sock.recv(10)
     assert connection.sock.recv(10) == b""
     engine.lost(gone())
     eventually(lambda: not processes_with(token))  # SIGKILL was sent; nobody is there to wait for it
