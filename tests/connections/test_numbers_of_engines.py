@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.games import Steps
 from tests.support.steps import begin
-from ue_rl.bridges import MultiEnvBridge, run_in_thread
+from ue_rl.bridges import run_in_thread
 from ue_rl.bridges.tcp.numbers import RequestNumbers
 from ue_rl.connections import open_engine
 from ue_rl.devtools.testing.raw_client import RawClient
@@ -20,28 +20,16 @@ from ue_rl.protocol.text import Codec
 N = 3
 
 
-class Slow(MultiEnvBridge):
+class Slow(Steps):
     """Actions of 1 and more run until the test ends them."""
 
-    def __init__(self, spec: EnvSpec) -> None:
-        super().__init__(spec)
-        self.running: set[int] = set()
-
-    def handle_reset_for_env(self, env_id: int) -> None:
-        self.running.discard(env_id)
-
-    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-        if actions[0] >= 1:
-            self.running.add(env_id)
-
     def is_action_running_for_env(self, env_id: int) -> bool:
-        return env_id in self.running
+        return self.acted[env_id] >= 1
 
-    def create_state_string_for_env(self, env_id: int) -> list[float]:
-        return [float(env_id)]
-
-    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
-        return 0.0, False
+    def end(self) -> None:
+        """All of them, in one tick."""
+        with self.lock:
+            self.acted = [0.0] * N
 
 
 @pytest.fixture
@@ -94,18 +82,16 @@ def test_rows_of_two_requests_are_answered_in_lines_of_their_own(slow: tuple[Slo
     assert rows(client.ask("ACT=1;ENV=0||ACT=0;ENV=1||ACT=1;ENV=2;SEQ=4")) == [(1, "4")]
     assert rows(client.ask("ACT=0;ENV=1;SEQ=5")) == [(1, "5")]
     client.send("ACT=1;ENV=1;SEQ=6\n")
-    while 1 not in bridge.running:
+    while bridge.acted[1] < 1:
         time.sleep(0.001)
-    with bridge.lock:
-        bridge.running.clear()  # all three in one tick
+    bridge.end()
     answers = sorted([rows(client.line()), rows(client.line())], key=str)
     assert answers == [[(0, "4"), (2, "4")], [(1, "6")]]
     assert rows(client.ask("ACT=0;ENV=0||ACT=0;ENV=1||ACT=0;ENV=2;SEQ=7")) == [(0, "7"), (1, "7"), (2, "7")]
     assert rows(client.ask("ACT=1;ENV=0||ACT=0;ENV=1;SEQ=8")) == [(1, "8")]
     client.send("ACT=0;ENV=1\n")  # without a number
     assert client.line().endswith("ENV=1")
-    with bridge.lock:
-        bridge.running.clear()
+    bridge.end()
     assert rows(client.line()) == [(0, "8")]
 
 

@@ -8,18 +8,17 @@ import logging
 import select
 import socket
 import time
-from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import ue_rl
 from tests.support.clocks import SLICE_MS, EngineClock
+from tests.support.games import Sum
 from tests.support.steps import advance, begin
 from tests.support.vanishing import can_vanish, vanish
-from ue_rl.bridges import VectorBridge, run_in_thread
+from ue_rl.bridges import run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp.greeting import shake_hands
@@ -84,14 +83,9 @@ def test_bridges_of_version_0_read_them(env_type: EnvType) -> None:
     spec = EnvSpec(1, 600, env_type=env_type, num_envs=1, version=0)
     seen = []
 
-    class Game(VectorBridge):
-        def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
-            pass
-
-        def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
-            seen.append(float(actions.mean()))
-
-    with run_in_thread(Game(spec), port=0) as server, open_engine("127.0.0.1", server.port, timeout=10.0) as connection:
+    game = Sum(spec)
+    game.in_step = lambda actions: seen.append(float(actions.mean()))
+    with run_in_thread(game, port=0) as server, open_engine("127.0.0.1", server.port, timeout=10.0) as connection:
         begin(connection)
         for value in (0.125, -1, 0.5):
             advance(connection, value)

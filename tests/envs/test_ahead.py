@@ -12,9 +12,10 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 import ue_rl
+from tests.support.games import Steps
 from tests.support.same import assert_same
 from tests.support.steps import advance, begin
-from ue_rl.bridges import MultiEnvBridge, VectorBridge, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -80,33 +81,25 @@ class Walks(Announces, VectorBridge):
                 self.write_info(env, {"ended": env})
 
 
-class Slow(Announces, MultiEnvBridge):
+class Slow(Announces, Steps):
     """An action of env i runs for i ticks; no seeds."""
 
     def __init__(self, announces: bool = True) -> None:
         self.announces = announces
         super().__init__(EnvSpec(2, 1, num_envs=3))
-        self.steps, self.ticks, self.episodes = [0] * 3, [0] * 3, [0] * 3
-        self.resets = 0
 
-    def create_state_string_for_env(self, env_id: int) -> list[float]:
-        return [self.episodes[env_id], self.steps[env_id]]
+    def show(self, env: int) -> list[float]:
+        return [self.begun[env], self.steps[env]]
 
-    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
-        return self.steps[env_id], self.steps[env_id] == 3 + env_id
+    def earn(self, env: int) -> tuple[float, bool]:
+        return self.steps[env], self.steps[env] == 3 + env
 
-    def handle_reset_for_env(self, env_id: int) -> None:
-        self.resets += 1
-        self.steps[env_id] = 0
-        self.episodes[env_id] += 1
+    def runs(self, env: int) -> int:
+        return env + 1  # the look that ends it counts
 
-    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-        self.steps[env_id] += 1
-        self.ticks[env_id] = env_id
-
-    def is_action_running_for_env(self, env_id: int) -> bool:
-        self.ticks[env_id] -= 1
-        return self.ticks[env_id] >= 0
+    @property
+    def resets(self) -> int:
+        return sum(self.begun)
 
 
 def over_text_and(cases: Iterable[ParameterSet], *again: str) -> list[ParameterSet]:

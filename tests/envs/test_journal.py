@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.harness.exactness import N, bridge
-from ue_rl.bridges import MultiEnvBridge
+from tests.support.games import Steps
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.journal import episode_seed
 from ue_rl.envs.journal_transport import JournalTransport, journal_of
@@ -187,37 +187,27 @@ def test_memory_stays_small() -> None:
     assert journal.state()["exchanges"] == []
 
 
-class Doors(MultiEnvBridge):
+class Doors(Steps):
     """Of three doors the one that is open changes with each step; whoever takes a closed one has not read the mask."""
 
     def __init__(self, ends: tuple[int, int]) -> None:
         features = frozenset({"SEED"})
         super().__init__(EnvSpec(1, 1, num_envs=2, action=ActionSpec.discrete(3), features=features))
         self.ends = ends
-        self.seeds = [0, 0]
-        self.steps = [0, 0]
-        self.fresh = 0
-
-    def handle_reset_for_env(self, env_id: int, seed: int | None = None) -> None:
-        self.fresh += 1
-        self.seeds[env_id] = self.fresh if seed is None else seed
-        self.steps[env_id] = 0
 
     def open_door(self, env_id: int) -> int:
-        return (self.seeds[env_id] + self.steps[env_id]) % 3
+        first = self.begun[env_id] if self.seeds[env_id] is None else self.seeds[env_id]
+        return (first + self.steps[env_id]) % 3
 
     def create_action_mask_for_env(self, env_id: int) -> list[bool]:
         return [door == self.open_door(env_id) for door in range(3)]
 
     def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
         assert int(actions[0]) == self.open_door(env_id), f"env {env_id} was sent through a closed door"
-        self.steps[env_id] += 1
+        super().handle_response_actions_for_env(env_id, actions)
 
-    def create_state_string_for_env(self, env_id: int) -> list[float]:
-        return [float(self.steps[env_id])]
-
-    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
-        return 0.0, self.steps[env_id] >= self.ends[env_id]
+    def earn(self, env: int) -> tuple[float, bool]:
+        return 0.0, self.steps[env] >= self.ends[env]
 
 
 def test_an_env_whose_episode_ended_sooner_in_a_replay_gets_legal_actions_from_then_on() -> None:
@@ -267,26 +257,16 @@ def test_a_step_whose_resets_were_not_asked_for_is_given_out_after_a_resume() ->
         assert same(one, other)
 
 
-class Counts(MultiEnvBridge):
+class Counts(Steps):
     """A number that grows beyond what float32 holds."""
 
     def __init__(self, step: int) -> None:
         counted = box((1,), 0, 2**30, "int64")
         super().__init__(EnvSpec(1, 1, num_envs=2, features=frozenset({"SEED"}), obs_space=counted))
         self.step = step
-        self.count = [0, 0]
 
-    def handle_reset_for_env(self, env_id: int, seed: int | None = None) -> None:
-        self.count[env_id] = 0
-
-    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-        self.count[env_id] += self.step
-
-    def create_state_string_for_env(self, env_id: int) -> list[float]:
-        return [float(self.count[env_id])]
-
-    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
-        return 0.0, False
+    def show(self, env: int) -> list[float]:
+        return [float(self.steps[env] * self.step)]
 
 
 def test_a_run_that_an_answer_has_ended_goes_on_when_the_game_is_mended() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.protocol.commands.game import SPEC, Game, GameClock, Session, attached, unhosted
+from tests.support.games import Steps
 from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
-from ue_rl.bridges import MultiEnvBridge
 from ue_rl.protocol.commands.dispatcher import Dispatcher
 from ue_rl.system import errors
 from ue_rl.system.timing import Timing
@@ -46,22 +46,17 @@ def test_options_that_cannot_go_over_leave_the_connection_as_it_was(session: Ses
 
 
 def test_commands_while_an_action_runs_for_many_ticks() -> None:
-    class Slow(MultiEnvBridge):
-        running = False
+    class Slow(Steps):
+        running = True
 
         def register_commands(self, dispatcher: Dispatcher) -> None:
             dispatcher.register(1000, lambda payload, command: setattr(self, "running", False))
 
-        def create_state_string_for_env(self, env_id: int) -> list[float]:
-            return [float(env_id), 0]
+        def show(self, env: int) -> list[float]:
+            return [self.steps[env], 0]
 
-        def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
+        def earn(self, env: int) -> tuple[float, bool]:
             return 1.0, False
-
-        def handle_reset_for_env(self, env_id: int) -> None: ...
-
-        def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-            self.running = True
 
         def is_action_running_for_env(self, env_id: int) -> bool:
             return self.running

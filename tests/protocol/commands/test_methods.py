@@ -10,7 +10,8 @@ import pytest
 
 import ue_rl
 from tests.protocol.commands.game import SPEC, Game, M, Session, unhosted
-from ue_rl.bridges import VectorBridge, run_in_thread
+from tests.support.games import Sum
+from ue_rl.bridges import run_in_thread
 from ue_rl.devtools.testing.memory import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.commands.envelope import Method
@@ -123,12 +124,7 @@ def test_methods_that_the_bridge_lacks(session: Session) -> None:
 
 
 def test_a_bridge_that_offers_nothing() -> None:
-    class Bare(VectorBridge):
-        def reset_envs(self, *_: Any) -> None: ...
-
-        def step_envs(self, *_: Any) -> None: ...
-
-    with unhosted(Bare(SPEC)) as (_, connection):  # type: ignore[arg-type]
+    with unhosted(Sum(SPEC)) as (_, connection):  # type: ignore[arg-type]
         commands = connection.commands
         commands.ping()
         commands.close()

@@ -18,8 +18,9 @@ import psutil
 import pytest
 
 import ue_rl
+from tests.support.games import Steps
 from tests.windows.posixless.conftest import until
-from ue_rl.bridges import GymnasiumBridge, MultiEnvBridge, run_in_process, run_in_thread
+from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
 from ue_rl.connections import open_transport
 from ue_rl.connections.launching import ports
 from ue_rl.connections.launching.process import EngineProcess, Output
@@ -32,24 +33,14 @@ from ue_rl.system.errors import AccessRefused, ConfigurationError, EngineNotStar
 PYTHON = [sys.executable, "-S", "-E", "-c"]
 
 
-class Walk(MultiEnvBridge):
-    """One number goes up; an episode has five steps."""
+class Walk(Steps):
+    """An episode has five steps."""
 
     def __init__(self, num_envs: int = 2, channel: Channel = Channel.ANY) -> None:
         super().__init__(ue_rl.EnvSpec(obs_size=1, act_size=1, num_envs=num_envs, channel=channel))
-        self.steps = [0] * num_envs
 
-    def handle_reset_for_env(self, env_id: int) -> None:
-        self.steps[env_id] = 0
-
-    def handle_response_actions_for_env(self, env_id: int, actions: np.ndarray) -> None:
-        self.steps[env_id] += 1
-
-    def create_state_string_for_env(self, env_id: int) -> list[float]:
-        return [self.steps[env_id]]
-
-    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
-        return 1.0, self.steps[env_id] >= 5
+    def earn(self, env: int) -> tuple[float, bool]:
+        return 1.0, self.steps[env] >= 5
 
 
 @pytest.fixture(scope="module")
