@@ -126,7 +126,7 @@ class MultiEnvBridge(BaseBridge):
         truncated = any(rest)
         out = self.outbox
         out.rewards[env] = reward
-        out.dones[env] = done or truncated
+        out.dones[env] = bool(done or truncated)  # a game may say so with a flag of its own, such as 4
         out.truncated[env] = truncated
         if done and not truncated:
             out.masks[env] = 1

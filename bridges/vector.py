@@ -36,7 +36,7 @@ class VectorBridge(BaseBridge):
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
         """Steps `env_ids` and writes `outbox.obs`, `.rewards`, `.dones` and `.truncated` of them.
 
-        `truncated` alone ends an episode too: `dones` need not be set beside it.
+        `truncated` alone ends an episode too: `dones` need not be set beside it. Any number but 0 is true.
 
         Args:
             actions: float32 [num_envs, act_size]; only the rows of `env_ids` mean something.
@@ -54,6 +54,9 @@ class VectorBridge(BaseBridge):
         self.step_envs(actions, envs)
         out = self.outbox
         np.bitwise_or(out.dones, out.truncated, out.dones)
+        if np.count_nonzero(out.dones) and out.dones.max() > 1:  # flags of the game's own: who reads them knows 0 and 1
+            for flags in (out.dones, out.truncated):
+                np.not_equal(flags, 0, out=flags)
 
 
 class VectorAgentsBridge(VectorBridge):

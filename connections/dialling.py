@@ -10,7 +10,7 @@ stand options of the connection: tcp://HOST:PORT?channel=per-env (connections/ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pkgutil import resolve_name
@@ -122,6 +122,10 @@ def handler_of(scheme: str) -> SchemeHandler:
 
 def address_of(url: str) -> Address:
     """What an engine's URL says; nothing is dialled; raises ConfigurationError: names the part of it that is wrong."""
+    if not isinstance(url, str):
+        raise ConfigurationError(
+            "an engine's address is a text", field="url", expected="such as tcp://127.0.0.1:7777", got=repr(url)
+        )
     return read_address(url, {name: handler.scheme for name, handler in carriers_for(url).items()})
 
 
@@ -159,7 +163,10 @@ def open_transport(
     from ue_rl.connections.engines.restarts import Restarts
     from ue_rl.connections.engines.transport import EnginesTransport
 
-    engines = url_engines([url] if isinstance(url, str) else url, transport, reconnect=reconnect, **options)
+    urls: list[Any] = [url]
+    if isinstance(url, Iterable) and not isinstance(url, (str, bytes)):
+        urls = list(url)
+    engines = url_engines(urls, transport, reconnect=reconnect, **options)
     quota = None
     if reconnect:
         quota = Restarts.of(restarts)

@@ -166,8 +166,8 @@ class GymnasiumBridge(HoldsEnvs, VectorBridge):
                     for get, view in targets[env]:
                         view[...] = get(obs)
                 rewards[env] = reward
-                dones[env] = terminated or truncated
-                cut[env] = truncated and not terminated
+                dones[env] = bool(terminated or truncated)
+                cut[env] = bool(truncated and not terminated)
                 if masks:
                     self._write_mask(env, info, terminated)
                 if info:

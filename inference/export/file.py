@@ -115,11 +115,15 @@ def check_target(path: str | PathLike[str], n_verify: int | None) -> Path:
     """`path`, into whose folder a file can be written.
 
     Raises:
-        ExportError: there is no such folder. ConfigurationError: n_verify is below 1000.
+        ExportError: there is no such folder. ConfigurationError: n_verify is below 1000, or `path` names no file.
     """
     if n_verify is not None and n_verify < 1000:
         raise ConfigurationError("too few to verify with", field="n_verify", expected="1000 or more", got=n_verify)
     target = Path(path)
+    if not target.name:
+        raise ConfigurationError(
+            "the file to write has no name", field="path", expected="such as policy.onnx", got=str(path)
+        )
     if not target.parent.is_dir():
         raise ExportError(f"the folder {target.parent} does not exist", cure="create it first")
     return target
@@ -322,6 +326,8 @@ def _recorded_rows(recorded: Any, leaves: Any) -> list[NDArray[np.float32]]:
                 expected=f"[N, {', '.join(map(str, leaf.shape))}]",
                 got=str(error),
             ) from error
+        if not len(array):
+            raise ExportError("there are no recorded observations", field="recorded", expected="one or more", got=0)
     return rows
 
 

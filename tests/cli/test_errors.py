@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import tempfile
 import time
 import warnings
@@ -261,3 +262,12 @@ def test_the_traceback_of_what_nobody_expected_is_for_nobody_else(
         assert str(os.getpid()) not in path.stem.split("-")
         assert "ZeroDivisionError: nobody expects it" in path.read_text()
         assert str(path) in said
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_whose_output_is_closed_it_runs_all_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has None there: `ue-rl train >&-`, a daemon."""
+    monkeypatch.setattr(sys, name, None)
+    assert run("--version") == 0
+    assert run("inspect", "a/b") == 2
+    getattr(sys, name).close()

@@ -189,6 +189,10 @@ def test_serve_ends_in_order_on_other_signals(
     [
         (["--env", "NoSuchEnv-v1"], "Gymnasium cannot make"),
         (["--bridge", "json"], "cannot be loaded"),
+        (["--bridge", "ue_rl.bridges:MultiEnvBridge"], "does not take what it is called with"),
+        (["--bridge", "ue_rl.cli.do_nothing:DoNothingBridge", "--kwargs", '{"nope": 3}'], "'nope'"),
+        (["--bridge", "ue_rl:__version__"], "no class of a bridge"),
+        (["--bridge", "builtins:dict"], "made no bridge"),
         (["--env", "CartPole-v1", "--kwargs", '{"nope": 3}'], "unexpected keyword argument 'nope'"),
         (["--pettingzoo", "pettingzoo.no_such_env"], "cannot be loaded"),
         (["--env", "CartPole-v1", "--port", "0", "--tick-rate", "0"], "tick rate must be positive"),

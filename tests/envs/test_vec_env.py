@@ -200,6 +200,11 @@ def test_client_side_time_limit_equals_gymnasiums(opened: Any) -> None:
     assert env.get_attr("max_episode_steps") == [3] * N
     with pytest.raises(errors.ConfigurationError, match="at least one step"):
         env.set_attr("max_episode_steps", 0)
+    for wrong in (2.5, float("nan"), float("inf"), "3"):
+        with pytest.raises(errors.ConfigurationError, match="a whole number from 1 on"):
+            env.set_attr("max_episode_steps", wrong)
+    with pytest.raises(errors.UnsupportedByEngine):
+        env.set_attr("max_episode_steps", 5, [0] * N)  # one env, named N times
 
 
 def test_episode_statistics(opened: Any) -> None:

@@ -301,6 +301,8 @@ def test_recorded_observations(path):
     assert "recorded" in report.max_relative_difference
     with pytest.raises(ExportError, match="recorded observations do not fit"):
         export_onnx(model, path, recorded=rows(100, 5))
+    with pytest.raises(ExportError, match="no recorded observations"):
+        export_onnx(model, path, recorded=rows(0))
 
 
 @pytest.mark.parametrize(

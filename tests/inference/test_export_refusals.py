@@ -88,6 +88,8 @@ def test_what_is_wrong_with_the_call_is_said(path):
         export_onnx(make(), path, n_verify=999)
     with pytest.raises(ExportError, match="does not exist"):
         export_onnx(make(), path.parent / "no" / "p.onnx")
+    with pytest.raises(ConfigurationError, match="has no name"):
+        export_onnx(make(), "")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

@@ -64,6 +64,19 @@ def test_bounds_listed_one_by_one_and_one_for_all_are_the_same_spec() -> None:
     assert [bounds.tolist() for bounds in spec.obs_bounds] == [[0, 0, 0], [1, 1, 1]]
 
 
+@pytest.mark.parametrize("of", [list, np.array])
+def test_bounds_and_counts_may_be_lists_and_arrays(of: Any) -> None:
+    """Such as the `low` and `high` of a Box."""
+    for size in (1, 2):
+        lows, highs = (-1.0,) * size, (2.0,) * size
+        action = ActionSpec(ActionKind.BOX, lows, highs)
+        spec = EnvSpec(size, size, obs_low=lows, obs_high=highs, action=action)
+        given = ActionSpec(ActionKind.BOX, of(lows), of(highs))
+        assert EnvSpec(size, size, obs_low=of(lows), obs_high=of(highs), action=given) == spec
+        assert spec.obs_bounds[1].tolist() == [2.0] * size
+    assert ActionSpec(ActionKind.MULTI_DISCRETE, counts=of([2, 3])) == ActionSpec.multi_discrete((2, 3))
+
+
 def test_very_many_bounds_that_differ_are_all_kept() -> None:
     low = tuple(range(MAX_LISTED + 1))
     action = ActionSpec(ActionKind.BOX, low, (2.0**24,) * len(low))
@@ -114,6 +127,8 @@ def test_an_invalid_spec_is_refused(given: dict[str, Any], field: str, message: 
         (ActionKind.DISCRETE, (), "one choice or more"),
         (ActionKind.MULTI_DISCRETE, (3, 0), "one choice or more"),
         (ActionKind.DISCRETE, (2, 2), "one count"),
+        (ActionKind.DISCRETE, (1.5,), "a whole number"),
+        (ActionKind.DISCRETE, (True,), "a whole number"),
         (ActionKind.MULTI_BINARY, (2, 3), "two choices"),
         (ActionKind.MULTI_DISCRETE, (2, 2**24 + 1), "exact in float32"),
     ],

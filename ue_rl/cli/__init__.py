@@ -149,6 +149,7 @@ def main(arguments: list[str] | None = None, group: click.Group = cli) -> Any:
     else:
         words = arguments
     debug = "--debug" in words
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end what is done
             stream.reconfigure(errors="backslashreplace")
@@ -179,6 +180,14 @@ def main(arguments: list[str] | None = None, group: click.Group = cli) -> Any:
             raise
         _tell(_sentence(error, words), "red")
         _leave(2 if type(error).__name__ == "WrongCommandLine" else 1)
+
+
+def _open_what_is_closed() -> None:
+    """Whoever started it may have closed its output (`ue-rl train >&-`, a daemon): then nobody reads it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # The lowest descriptor that is free, which is the closed one: no socket of ours may take its place.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
 
 
 def _sentence(error: Exception, words: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import ExitStack
 from pkgutil import resolve_name
@@ -12,6 +13,7 @@ import click
 from ue_rl.cli import completion
 from ue_rl.cli.common import (
     PortNumber,
+    WrongCommandLine,
     access_of,
     access_options,
     cannot_listen,
@@ -130,8 +132,12 @@ def serve(
         hosted = load_plugin("ue_rl.bridges", "mujoco")(mujoco, given, num_envs, arguments)
     else:
         with command_line():
-            make = loaded(str(bridge), "bridge")
+            make = _maker(str(bridge), {"num_envs": num_envs, **arguments})
         hosted = make(num_envs=num_envs, **arguments)
+        if not isinstance(hosted, bridges.BaseBridge):
+            raise WrongCommandLine(
+                f"{bridge!r} made no bridge", field="bridge", expected="a BaseBridge", got=type(hosted).__name__
+            )
     show_log("ue_rl.bridges.tcp.server", "ue_rl.bridges.shm")
 
     def say(running: Any) -> None:
@@ -209,6 +215,37 @@ def _close(hosted: Any) -> None:
 
     if isinstance(hosted, Closes):
         hosted.close()
+
+
+def _maker(name: str, arguments: dict[str, Any]) -> Callable[..., Any]:
+    """The class or function of this name, which takes these arguments.
+
+    Raises:
+        ConfigurationError: it cannot be loaded, or takes others.
+    """
+    make: Any = loaded(name, "bridge")
+    if not callable(make):
+        raise ConfigurationError(
+            f"{name!r} is no class of a bridge, and no function that makes one",
+            field="bridge",
+            expected="module:Class",
+            got=type(make).__name__,
+        )
+    try:
+        parameters = inspect.signature(make)
+    except ValueError:  # some that are written in C do not say what they take
+        return make  # type: ignore[no-any-return]
+    try:
+        parameters.bind(**arguments)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{name!r} does not take what it is called with: {error}",
+            field="bridge",
+            expected="num_envs=, and what --kwargs names",
+            got=f"{name.rpartition(':')[2]}{parameters}",
+            cure="give the class an __init__(self, num_envs) that hands an EnvSpec to super().__init__()",
+        ) from error
+    return make  # type: ignore[no-any-return]
 
 
 def _wrapped(env: str, wrappers: tuple[str, ...]) -> Callable[..., Any]:

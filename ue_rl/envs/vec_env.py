@@ -10,9 +10,11 @@ given away (`StepBuffers.may_give`). No I/O of its own: that is the transport's.
 from __future__ import annotations
 
 import functools
+import operator
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -364,7 +366,7 @@ class UnrealVecEnv(EngineControls, VecEnv):
             UnsupportedByEngine: anything else lives inside the engine; or it sends no pictures.
         """
         envs = self._get_indices(indices)
-        everywhere = len(envs) == self.num_envs
+        everywhere = len(set(envs)) == self.num_envs
         if attr_name == "render_mode" and everywhere:
             self.render_mode = check_render_mode(self.engine_spec, value)
         elif attr_name == "max_episode_steps" and everywhere:
@@ -428,11 +430,11 @@ class UnrealVecEnv(EngineControls, VecEnv):
 
     def _get_indices(self, indices: VecEnvIndices) -> list[int]:
         n = self.num_envs
-        chosen = list(super()._get_indices(indices))
+        chosen = [operator.index(env) for env in super()._get_indices(indices)]  # a flag of NumPy's is no index
         for env in chosen:
             if not -n <= env < n:
                 raise IndexError(f"env index {env} is outside 0..{n - 1}")
-        return chosen
+        return [env % n for env in chosen]  # -1 is the last one, as in a list
 
     def _inside(self, call: str, name: str) -> UnsupportedByEngine:
         return UnsupportedByEngine(
@@ -449,6 +451,16 @@ def _check_limit(steps: int | None) -> int | None:
     Raises:
         ConfigurationError: it is no whole number from 1 on.
     """
-    if steps is not None and (int(steps) != steps or steps < 1):
-        raise ConfigurationError("an episode has at least one step", field="max_episode_steps", got=steps)
-    return None if steps is None else int(steps)
+    if steps is None:
+        return None
+    whole = 0
+    with suppress(TypeError, ValueError, OverflowError):  # text, NaN, infinity
+        whole = int(steps)
+    if whole < 1 or whole != steps:
+        raise ConfigurationError(
+            "an episode has at least one step",
+            field="max_episode_steps",
+            expected="a whole number from 1 on",
+            got=steps,
+        )
+    return whole

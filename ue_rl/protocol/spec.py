@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.protocol.spaces.actions import MAX_LISTED, MAX_SWITCHES, ActionKind, ActionSpec, invalid, set_bounds
+from ue_rl.protocol.spaces.actions import MAX_LISTED, MAX_SWITCHES, ActionKind, ActionSpec, invalid, listed, set_bounds
 from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, leaves, number_path
 from ue_rl.system.errors import ConfigurationError, printable
 
@@ -272,6 +272,7 @@ class EnvSpec:
             object.__setattr__(self, "action", ActionSpec.box(self.act_size))
         if self.action_spec.size != self.act_size:
             raise invalid("ACT_SPACE", "ACT_SPACE and ACT disagree", self.act_size, self.action_spec.size)
+        listed(self, "obs_low", "obs_high")
         if self.obs_low or self.obs_high:
             set_bounds(self, "OBS", self.obs_size)
         if self.obs_space is not None:

@@ -74,6 +74,9 @@ def test_one_address_twice() -> None:
 def test_a_wrong_address_is_found_before_any_is_dialled() -> None:
     with pytest.raises(errors.ConfigurationError, match="not an address"):
         ue_rl.connect(["tcp://127.0.0.1:1", "http://x"])
+    for wrong in (None, 7777, b"tcp://127.0.0.1:1", ["tcp://127.0.0.1:1", 7777]):
+        with pytest.raises(errors.ConfigurationError, match="address is a text"):
+            ue_rl.connect(wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("reconnect", [-1.0, float("inf"), float("nan")])

@@ -19,6 +19,7 @@ def cluster() -> Iterator[None]:
 
     os.environ["OMP_NUM_THREADS"] = "1"
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.shutdown()  # Ray begins by itself where a test of another file needs one and asked for none: it stays there
     ray.init(num_cpus=2, object_store_memory=200_000_000, **quiet)
     yield
     ray.shutdown()

@@ -400,3 +400,8 @@ def test_the_lines_of_all_env_sockets_are_read_at_once() -> None:
     assert (caught.value.env_id, caught.value.field, caught.value.fault) == (2, "DONE", "engine")
     assert caught.value.got == bad.rstrip()
     assert buffers.pending.tolist() == [0, 0, 1]
+
+
+def test_a_seed_that_is_true_is_1_as_gymnasium_takes_it() -> None:
+    spec = EnvSpec(1, 1, num_envs=2, features=frozenset({"SEED"}))
+    assert Codec(spec).encode_resets([0, 1], [True, np.int64(2)]) == b"ACT=RESET;ENV=0;SEED=1||ACT=RESET;ENV=1;SEED=2\n"

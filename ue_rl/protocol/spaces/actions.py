@@ -53,6 +53,7 @@ class ActionSpec:
     space: Space | None = None
 
     def __post_init__(self) -> None:
+        listed(self, "low", "high", "counts", "starts")
         if self.kind is ActionKind.HYBRID:
             if self.space is None or self.space.size != len(self.counts) or not self.counts:
                 raise invalid("ACT_SPACE", "a HYBRID is made by ActionSpec.of(space)")
@@ -68,6 +69,8 @@ class ActionSpec:
             set_bounds(self, "ACT", size)
         else:
             size = len(self.counts)
+            if not all(isinstance(count, (int, np.integer)) and not isinstance(count, bool) for count in self.counts):
+                raise invalid("ACT_SPACE", "a number of choices is a whole number", got=self.counts)
             if not self.counts or min(self.counts) < 1:
                 raise invalid("ACT_SPACE", "an action space needs one choice or more per number", got=self.counts)
             if self.kind is ActionKind.DISCRETE and size != 1:
@@ -152,6 +155,14 @@ class ActionSpec:
         if n > MAX_SWITCHES:
             raise invalid("ACT_SPACE", "too many switches", f"at most {MAX_SWITCHES}", n)
         return cls(ActionKind.MULTI_BINARY, counts=(2,) * n)
+
+
+def listed(spec: Any, *names: str) -> None:
+    """Makes a tuple of a field that is a list or an array, such as the `low` of a Box."""
+    for name in names:
+        values = getattr(spec, name)
+        if not isinstance(values, tuple):
+            object.__setattr__(spec, name, tuple(np.ravel(values).tolist()))
 
 
 def set_bounds(spec: Any, name: str, size: int) -> None:

@@ -30,7 +30,7 @@ def reset_row(
     if named and spec.env_type is EnvType.MULTI:
         text += f";ENV={env}"
     if seed is not None:
-        text += f";SEED={seed}"
+        text += f";SEED={int(seed)}"  # True is 1 for Gymnasium, too
     if options is not None:
         text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
     if parameters:
