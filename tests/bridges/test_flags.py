@@ -17,25 +17,25 @@ N = 2
 
 
 class Says(Steps):
-    """Each step ends its episode by `over`, cut off by `cut`."""
+    """Each step ends its episode by `over`, cut off by `cut_off`."""
 
     over: Any = 0
-    cut: Any = 0
+    cut_off: Any = 0
 
     def earn(self, env: int) -> Any:
-        return 0.0, self.over, self.cut
+        return 0.0, self.over, self.cut_off
 
 
 class SaysInArrays(Sum):
     """The same, in arrays."""
 
     over: Any = 0
-    cut: Any = 0
+    cut_off: Any = 0
 
     def step_envs(self, actions: Any, env_ids: Any) -> None:
         super().step_envs(actions, env_ids)
         self.outbox.dones[env_ids] = self.over
-        self.outbox.truncated[env_ids] = self.cut
+        self.outbox.truncated[env_ids] = self.cut_off
 
 
 class SaysAsGymnasium(gym.Env[Any, Any]):
@@ -46,13 +46,13 @@ class SaysAsGymnasium(gym.Env[Any, Any]):
 
     def __init__(self, over: Any, cut: Any) -> None:
         self.over = over
-        self.cut = cut
+        self.cut_off = cut
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> Any:
-        return np.zeros(1, np.float32), 0.0, self.over, self.cut, {}
+        return np.zeros(1, np.float32), 0.0, self.over, self.cut_off, {}
 
 
 def made(kind: str, over: Any, cut: Any) -> Any:
@@ -60,7 +60,7 @@ def made(kind: str, over: Any, cut: Any) -> Any:
         return GymnasiumBridge(lambda: SaysAsGymnasium(over, cut), N)
     game = bridge(N, kind={"callbacks": Says, "arrays": SaysInArrays}[kind], features=frozenset({"TRUNC"}))
     game.over = over
-    game.cut = cut
+    game.cut_off = cut
     return game
 
 
