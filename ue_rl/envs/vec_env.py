@@ -430,7 +430,10 @@ class UnrealVecEnv(EngineControls, VecEnv):
 
     def _get_indices(self, indices: VecEnvIndices) -> list[int]:
         n = self.num_envs
-        chosen = [operator.index(env) for env in super()._get_indices(indices)]  # a flag of NumPy's is no index
+        given = list(super()._get_indices(indices))
+        if any(isinstance(env, np.bool_) for env in given):  # which NumPy 1 takes for 0 and 1
+            raise TypeError("flags are no indices of envs; np.flatnonzero(flags) gives those")
+        chosen = [operator.index(env) for env in given]
         for env in chosen:
             if not -n <= env < n:
                 raise IndexError(f"env index {env} is outside 0..{n - 1}")
