@@ -171,7 +171,7 @@ class MultiAgentBridge(BaseBridge):
             reward, terminated, truncated = results[name]
             states.rewards[envs, agent] = reward
             states.dones[envs, agent] = bool(terminated or truncated)
-            states.truncated[envs, agent] = bool(truncated and not terminated)
+            states.truncated[envs, agent] = truncated and not terminated
 
     def _see(self, env: int) -> None:
         """Writes who is there and what they see."""

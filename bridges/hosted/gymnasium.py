@@ -167,7 +167,7 @@ class GymnasiumBridge(HoldsEnvs, VectorBridge):
                         view[...] = get(obs)
                 rewards[env] = reward
                 dones[env] = bool(terminated or truncated)
-                cut[env] = bool(truncated and not terminated)
+                cut[env] = truncated and not terminated
                 if masks:
                     self._write_mask(env, info, terminated)
                 if info:

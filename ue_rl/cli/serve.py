@@ -217,13 +217,13 @@ def _close(hosted: Any) -> None:
         hosted.close()
 
 
-def _maker(name: str, arguments: dict[str, Any]) -> Callable[..., Any]:
+def _maker(name: str, arguments: dict[str, Any]) -> Any:
     """The class or function of this name, which takes these arguments.
 
     Raises:
         ConfigurationError: it cannot be loaded, or takes others.
     """
-    make: Any = loaded(name, "bridge")
+    make = loaded(name, "bridge")
     if not callable(make):
         raise ConfigurationError(
             f"{name!r} is no class of a bridge, and no function that makes one",
@@ -234,7 +234,7 @@ def _maker(name: str, arguments: dict[str, Any]) -> Callable[..., Any]:
     try:
         parameters = inspect.signature(make)
     except ValueError:  # some that are written in C do not say what they take
-        return make  # type: ignore[no-any-return]
+        return make
     try:
         parameters.bind(**arguments)
     except TypeError as error:
@@ -245,7 +245,7 @@ def _maker(name: str, arguments: dict[str, Any]) -> Callable[..., Any]:
             got=f"{name.rpartition(':')[2]}{parameters}",
             cure="give the class an __init__(self, num_envs) that hands an EnvSpec to super().__init__()",
         ) from error
-    return make  # type: ignore[no-any-return]
+    return make
 
 
 def _wrapped(env: str, wrappers: tuple[str, ...]) -> Callable[..., Any]:
